@@ -24,9 +24,9 @@ pub struct Ledger {
     /// not keep what they used (`zap_pid_ns_processes` has nobody wait for them).
     processor: Time,
     /// Who used it; their sum is `processor`.
-    roles: Vec<Role>,
-    labels: BTreeMap<String, Label>,
-    sessions: Vec<Session>,
+    roles: Vec<RoleCost>,
+    labels: BTreeMap<String, LabelCost>,
+    sessions: Vec<SessionCost>,
     audit_records: u64,
 }
 
@@ -52,7 +52,7 @@ impl Time {
 
 /// The processes of one role at one label, or of none.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Role {
+struct RoleCost {
     role: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<String>,
@@ -73,7 +73,7 @@ struct Traffic {
 
 /// A label that runs, its processes' sum: since each was started.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Label {
+struct LabelCost {
     #[serde(flatten)]
     time: Time,
     #[serde(flatten)]
@@ -82,7 +82,7 @@ struct Label {
 
 /// A session, as far as one can tell it from others at its label: their packets go through one vault and to the same services.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Session {
+struct SessionCost {
     id: String,
     label: String,
     /// Under the keys that it has now.
@@ -100,7 +100,7 @@ impl Ledger {
         for _ in 0..TRIES {
             let (_, ended) = times(warden)?;
             let children = usage::children(warden)?;
-            let roles: Result<Vec<Role>, String> =
+            let roles: Result<Vec<RoleCost>, String> =
                 children.into_iter().map(|pid| used_by(pid, status)).collect();
             let (own, after) = times(warden)?;
             // What has ended meanwhile would be counted twice, or not at all.
@@ -112,13 +112,13 @@ impl Ledger {
         Err("the server's processes end faster than they can be counted; try again".to_owned())
     }
 
-    fn of(status: &ServerStatus, roles: Vec<Role>) -> Self {
+    fn of(status: &ServerStatus, roles: Vec<RoleCost>) -> Self {
         let mut sums: BTreeMap<(Option<String>, Option<String>, String), Time> = BTreeMap::new();
-        for Role { role, label, partition, time } in roles {
+        for RoleCost { role, label, partition, time } in roles {
             let sum = sums.entry((label, partition, role)).or_default();
             *sum = sum.and(time);
         }
-        let mut labels: BTreeMap<String, Label> = BTreeMap::new();
+        let mut labels: BTreeMap<String, LabelCost> = BTreeMap::new();
         for ((label, ..), time) in &sums {
             if let Some(label) = label {
                 let label = labels.entry(label.clone()).or_default();
@@ -140,11 +140,11 @@ impl Ledger {
             site: status.site.to_string(),
             processor: sums.values().fold(Time::default(), |sum, time| sum.and(*time)),
             roles: (sums.into_iter())
-                .map(|((label, partition, role), time)| Role { role, label, partition, time })
+                .map(|((label, partition, role), time)| RoleCost { role, label, partition, time })
                 .collect(),
             labels,
             sessions: (sessions.into_iter())
-                .map(|((label, id), traffic)| Session { id, label, traffic })
+                .map(|((label, id), traffic)| SessionCost { id, label, traffic })
                 .collect(),
             audit_records: status.audit_records,
         }
@@ -199,8 +199,8 @@ fn seconds(microseconds: u64) -> String {
     format!("{}.{:03}", microseconds / 1_000_000, microseconds / 1_000 % 1_000)
 }
 
-fn role(name: &str, time: Time) -> Role {
-    Role { role: name.to_owned(), label: None, partition: None, time }
+fn role(name: &str, time: Time) -> RoleCost {
+    RoleCost { role: name.to_owned(), label: None, partition: None, time }
 }
 
 /// What a vault has let pass since it started.
@@ -215,7 +215,7 @@ fn passed(report: &Report) -> Traffic {
 }
 
 /// What a child of the warden's has used, and who it is. All but the makers of images have a control group for them and theirs alone.
-fn used_by(pid: u32, status: &ServerStatus) -> Result<Role, String> {
+fn used_by(pid: u32, status: &ServerStatus) -> Result<RoleCost, String> {
     let used = Processor::of(pid).ok().filter(|used| used.group.starts_with("levee/"));
     let Some(Processor { group, user, system }) = used else {
         let (own, ended) = times(pid)?;
@@ -223,14 +223,14 @@ fn used_by(pid: u32, status: &ServerStatus) -> Result<Role, String> {
     };
     let time = Time { user_us: user, system_us: system };
     if let Some((name, label)) = usage::whose(&group, &status.compartments) {
-        return Ok(Role { label: label.map(ToString::to_string), ..role(name, time) });
+        return Ok(RoleCost { label: label.map(ToString::to_string), ..role(name, time) });
     }
     if let Some(partition) = status.partitions.iter().find(|partition| partition.init == pid) {
         let (label, partition) = (partition.label.to_string(), partition.name.to_string());
-        return Ok(Role { label: Some(label), partition: Some(partition), ..role("partition", time) });
+        return Ok(RoleCost { label: Some(label), partition: Some(partition), ..role("partition", time) });
     }
     let label = status.compartments.iter().find(|compartment| compartment.init == pid);
-    Ok(Role { label: label.map(|compartment| compartment.label.to_string()), ..role("services", time) })
+    Ok(RoleCost { label: label.map(|compartment| compartment.label.to_string()), ..role("services", time) })
 }
 
 /// What a process has used itself, and its children that have ended with theirs.
@@ -254,8 +254,8 @@ fn parse_times(stat: &str) -> Option<(Time, Time)> {
 mod tests {
     use super::*;
 
-    fn row(name: &str, label: Option<&str>, user_us: u64, system_us: u64) -> Role {
-        Role { label: label.map(str::to_owned), ..role(name, Time { user_us, system_us }) }
+    fn row(name: &str, label: Option<&str>, user_us: u64, system_us: u64) -> RoleCost {
+        RoleCost { label: label.map(str::to_owned), ..role(name, Time { user_us, system_us }) }
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(ledger.roles.len(), 4);
         assert_eq!(ledger.labels[label].time, Time { user_us: 70, system_us: 20 });
         assert_eq!(ledger.labels["PUBLIC"].time.sum(), 7);
-        let Session { traffic, .. } = &ledger.sessions[0];
+        let SessionCost { traffic, .. } = &ledger.sessions[0];
         assert_eq!((traffic.packets_in, traffic.packets_out), (5, 6));
         assert_eq!((traffic.octets_in, traffic.octets_out), (500, 600));
         assert!(ledger.render().contains("58.2%"), "{}", ledger.render());

@@ -35,7 +35,7 @@ impl Pool {
 
 /// What bounds a label's processes.
 #[derive(Clone, Copy, Debug)]
-struct Label {
+struct LabelBounds {
     memory: u64,
     processes: u64,
     /// Bytes of the memory that sockets may have, or have on top.
@@ -61,7 +61,7 @@ const FILE: u64 = 232;
 /// Processes of the host's own, and of levee's outside compartments.
 const OTHERS: u64 = 1_024;
 
-fn pools(label: Label, labels: u64, host: Host) -> [Pool; 5] {
+fn pools(label: LabelBounds, labels: u64, host: Host) -> [Pool; 5] {
     let pool = |what, one: u64, host, raise| Pool { what, one, all: one.saturating_mul(labels), host, raise };
     let pages = label.sockets / PAGE;
     [
@@ -117,7 +117,7 @@ fn running(site: &Site) -> u64 {
 /// Each pool, for a site on this host, and how many of its labels may run at once; `None` if the host does not say how much it has.
 pub fn of(site: &Site) -> Option<(u64, [Pool; 5])> {
     let limits = site.limits();
-    let label = Label {
+    let label = LabelBounds {
         memory: limits.memory,
         processes: limits.processes.into(),
         sockets: levee_sys::cgroup::sockets(limits.memory).ok()?,
@@ -130,7 +130,7 @@ pub fn of(site: &Site) -> Option<(u64, [Pool; 5])> {
 mod tests {
     use super::*;
 
-    const LABEL: Label = Label { memory: 512 << 20, processes: 256, sockets: 128 << 20 };
+    const LABEL: LabelBounds = LabelBounds { memory: 512 << 20, processes: 256, sockets: 128 << 20 };
     const HOST: Host =
         Host { processes: 32_768, files: 4_000_000, tcp: 575_802, udp: 1_151_604, orphans: 131_072 };
 
@@ -149,6 +149,6 @@ mod tests {
     fn files_are_bounded_by_memory_where_descriptors_are_many() {
         let files = |label| pools(label, 1, HOST)[1].one;
         assert_eq!(files(LABEL), (512 << 20) / 232);
-        assert_eq!(files(Label { processes: 10, ..LABEL }), 163_840);
+        assert_eq!(files(LabelBounds { processes: 10, ..LABEL }), 163_840);
     }
 }

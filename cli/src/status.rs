@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
-use levee_ipc::vault::Suite;
+use levee_ipc::vault::Cipher;
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use serde::Serialize;
 
@@ -64,7 +64,7 @@ struct SaView {
     session: String,
     inbound_spi: String,
     outbound_spi: String,
-    suite: &'static str,
+    suite: Cipher,
     peer: Option<SocketAddr>,
     packets_received: u64,
     packets_sent: u64,
@@ -150,7 +150,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
                         session: sa.session.to_string(),
                         inbound_spi: format!("{:08x}", sa.inbound_spi),
                         outbound_spi: format!("{:08x}", sa.outbound_spi),
-                        suite: suite(sa.suite),
+                        suite: sa.cipher,
                         peer: sa.peer,
                         packets_received: sa.packets.0,
                         packets_sent: sa.packets.1,
@@ -174,14 +174,6 @@ pub fn view(status: &ServerStatus) -> View<'_> {
 
 fn map(counters: &[(String, u64)]) -> BTreeMap<&str, u64> {
     counters.iter().map(|(name, value)| (name.as_str(), *value)).collect()
-}
-
-fn suite(suite: Suite) -> &'static str {
-    match suite {
-        Suite::Aes128Gcm => "aes-128-gcm",
-        Suite::Aes256Gcm => "aes-256-gcm",
-        Suite::ChaCha20Poly1305 => "chacha20-poly1305",
-    }
 }
 
 /// What each of levee's processes uses of what it may.
@@ -385,7 +377,7 @@ fn render(status: &ServerStatus) -> String {
                 sa.session.to_string(),
                 format!("{:08x}", sa.inbound_spi),
                 format!("{:08x}", sa.outbound_spi),
-                suite(sa.suite).to_owned(),
+                sa.cipher.to_string(),
                 sa.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string()),
                 format!("{}/{}", sa.packets.0, sa.packets.1),
                 format!("{}/{}", sa.bytes.0, sa.bytes.1),
@@ -446,7 +438,7 @@ pub mod tests {
                         session: SessionId::from_random([7; 16]),
                         inbound_spi: 0x0010_0001,
                         outbound_spi: 1,
-                        suite: Suite::Aes256Gcm,
+                        cipher: Cipher::Aes256Gcm,
                         peer: None,
                         packets: (5, 6),
                         bytes: (500, 600),

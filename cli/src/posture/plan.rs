@@ -36,15 +36,15 @@ struct Planned {
     moving: bool,
     /// How long workstations would have to follow, in milliseconds.
     follow_ms: u64,
-    labels: Vec<Label>,
-    sessions: Vec<Session>,
+    labels: Vec<LabelPlan>,
+    sessions: Vec<SessionPlan>,
     /// Sessions that the server did not list.
     more: u64,
 }
 
 /// A label that runs.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Label {
+struct LabelPlan {
     label: String,
     /// The preferred first.
     now: Vec<Cipher>,
@@ -69,7 +69,7 @@ enum Outcome {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Session {
+struct SessionPlan {
     id: String,
     user: String,
     host: String,
@@ -113,7 +113,7 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
     let sessions = status.sessions.iter().map(|session| {
         let sas = status.vaults.iter().filter(|(label, _)| *label == session.label);
         let sas = sas.flat_map(|(_, report)| &report.sas).filter(|sa| sa.session.to_string() == session.id);
-        let mut suites: Vec<Cipher> = sas.map(|sa| sa.suite.cipher()).collect();
+        let mut suites: Vec<Cipher> = sas.map(|sa| sa.cipher).collect();
         suites.sort_unstable();
         suites.dedup();
         let protected = site.label(&session.label).is_none_or(|label| {
@@ -134,7 +134,7 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             }
             _ => Outcome::NewCipher,
         };
-        Session {
+        SessionPlan {
             id: session.id.clone(),
             user: session.user.to_string(),
             host: session.host.to_string(),
@@ -143,7 +143,7 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             outcome,
         }
     });
-    let sessions: Vec<Session> = sessions.collect();
+    let sessions: Vec<SessionPlan> = sessions.collect();
     Ok(Planned {
         posture: name.to_owned(),
         moving: status.moving,
@@ -152,7 +152,7 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         labels: (labels.into_iter())
             .map(|(label, (now, then))| {
                 let changes = now != then;
-                Label { label: label.to_string(), now, then, changes }
+                LabelPlan { label: label.to_string(), now, then, changes }
             })
             .collect(),
         sessions,

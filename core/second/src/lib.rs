@@ -35,7 +35,7 @@ const DUMMY: u8 = 59;
 
 /// An address outside the tunnel, and the number of the socket that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Outer {
     /// Address and port.
     pub address: SocketAddr,
     /// The socket.
@@ -101,7 +101,7 @@ struct Pair<K> {
     session: K,
     inbound: Inbound,
     outbound: Outbound,
-    peer: Option<Place>,
+    peer: Option<Outer>,
 }
 
 /// The sessions and keys of one label.
@@ -156,7 +156,7 @@ impl<K: Copy + Ord> Second<K> {
         extended: bool,
         inbound: Half<'_>,
         outbound: Half<'_>,
-        peer: Option<Place>,
+        peer: Option<Outer>,
         library: &dyn AeadProvider,
     ) -> Result<(), Refused> {
         let session = self.sessions.get_mut(&id).ok_or(Refused::NoSession)?;
@@ -190,7 +190,7 @@ impl<K: Copy + Ord> Second<K> {
 
     /// At `now`, opens a datagram that came from `from` with this ECN field outside: the inner packet, if it may pass.
     #[must_use]
-    pub fn open(&mut self, now: Duration, datagram: &[u8], from: Place, ecn: u8) -> Option<Plain> {
+    pub fn open(&mut self, now: Duration, datagram: &[u8], from: Outer, ecn: u8) -> Option<Plain> {
         let spi = u32::from_be_bytes(datagram.get(..4)?.try_into().ok()?);
         let pair = self.pairs.get_mut(&spi)?;
         let opened = pair.inbound.open(datagram)?;
@@ -222,11 +222,11 @@ impl<K: Copy + Ord> Second<K> {
     /// Whether `sealed`, to go to `to` with this ECN field outside, is exactly the packet from the device sealed under a
     /// pair of the session whose packet it is, with a sequence number that no packet has had.
     #[must_use]
-    pub fn agrees(&mut self, now: Duration, packet: &[u8], sealed: &[u8], to: Place, ecn: u8) -> bool {
+    pub fn agrees(&mut self, now: Duration, packet: &[u8], sealed: &[u8], to: Outer, ecn: u8) -> bool {
         self.try_agree(now, packet, sealed, to, ecn).is_some()
     }
 
-    fn try_agree(&mut self, now: Duration, bytes: &[u8], sealed: &[u8], to: Place, ecn: u8) -> Option<()> {
+    fn try_agree(&mut self, now: Duration, bytes: &[u8], sealed: &[u8], to: Outer, ecn: u8) -> Option<()> {
         let packet = Packet::read(bytes)?;
         let bytes = bytes.get(..packet.length)?;
         let mut sessions = self.sessions.values_mut();

@@ -8,7 +8,7 @@ use levee_esp::{
     AddressRange, AeadProvider as _, ESP_HEADER, Inner, Install, Outer, PortRange, Route, SaKeys, Sad,
     Selector, SelectorSet, SessionPolicy, Side, Spi, Suite,
 };
-use levee_second::{Half, Place, Row, Second};
+use levee_second::{Half, Row, Second};
 use proptest::prelude::*;
 
 const SPI: u32 = 0x0010_0042;
@@ -44,9 +44,9 @@ fn rows() -> [(u8, Vec<IpAddr>, Vec<Row>); 2] {
     ]
 }
 
-fn place(n: u8) -> (Outer, Place) {
+fn place(n: u8) -> (Outer, levee_second::Outer) {
     let address: SocketAddr = format!("192.0.2.{n}:4500").parse().unwrap();
-    (Outer { address, socket: usize::from(n % 2) }, Place { address, socket: n % 2 })
+    (Outer { address, socket: usize::from(n % 2) }, levee_second::Outer { address, socket: n % 2 })
 }
 
 struct Two {
@@ -99,18 +99,18 @@ impl Two {
     }
 
     /// What the first stack makes of a packet, where it goes, and its ECN field.
-    fn seal(&mut self, packet: &[u8]) -> Option<(Vec<u8>, Place, u8)> {
+    fn seal(&mut self, packet: &[u8]) -> Option<(Vec<u8>, levee_second::Outer, u8)> {
         self.seal_at(NOW, packet)
     }
 
-    fn seal_at(&mut self, now: Duration, packet: &[u8]) -> Option<(Vec<u8>, Place, u8)> {
+    fn seal_at(&mut self, now: Duration, packet: &[u8]) -> Option<(Vec<u8>, levee_second::Outer, u8)> {
         let inner = Inner::parse(packet).ok()?;
         let Ok(Route::Through(mut lane)) = self.first.route(now, &inner) else { return None };
         let mut buffer = vec![0; levee_esp::sealed_length(inner.length)];
         buffer[ESP_HEADER..ESP_HEADER + inner.length].copy_from_slice(&packet[..inner.length]);
         let sealed = lane.seal(&mut buffer, inner.length).ok()?;
         buffer.truncate(sealed.length);
-        let to = Place { address: sealed.peer.address, socket: sealed.peer.socket as u8 };
+        let to = levee_second::Outer { address: sealed.peer.address, socket: sealed.peer.socket as u8 };
         Some((buffer, to, levee_esp::ecn::of(packet)))
     }
 }
@@ -353,7 +353,7 @@ proptest! {
             let place = at.index(wrong.len());
             wrong[place] ^= 1 << bit;
             prop_assert!(!two.second.agrees(NOW, &packet, &wrong, to, ecn), "a bit at {}", place);
-            let elsewhere = Place { socket: to.socket ^ 1, ..to };
+            let elsewhere = levee_second::Outer { socket: to.socket ^ 1, ..to };
             prop_assert!(!two.second.agrees(NOW, &packet, &sealed, elsewhere, ecn));
             prop_assert!(two.second.agrees(NOW, &packet, &sealed, to, ecn));
             prop_assert!(!two.second.agrees(NOW, &packet, &sealed, to, ecn), "no sequence number twice");
@@ -385,7 +385,7 @@ fn another_packet_another_mark_and_another_way_out_are_not_agreed_to() {
     let (next, ..) = two.seal(&packet).unwrap();
     assert!(!two.second.agrees(NOW, &packet, &next, to, 1), "a mark that the packet has not");
     let (next, ..) = two.seal(&packet).unwrap();
-    let away = Place { address: "198.51.100.1:4500".parse().unwrap(), ..to };
+    let away = levee_second::Outer { address: "198.51.100.1:4500".parse().unwrap(), ..to };
     assert!(!two.second.agrees(NOW, &packet, &next, away, ecn), "to somebody else");
     assert!(two.second.agrees(NOW, &packet, &next, to, ecn));
     two.second.close_session(1);

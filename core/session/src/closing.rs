@@ -4,6 +4,7 @@
 use crate::event::*;
 use crate::sessions::{CUT_TRIES, RETRY, SILENCE, Sessions};
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use std::collections::BTreeSet;
@@ -69,9 +70,9 @@ impl Sessions {
         // If the vault is not up, the label's next event goes on from here.
         let label = session.record.label.clone();
         if returning {
-            self.place(&label, id);
+            self.use_label(&label, id);
         }
-        if matches!(self.places.get(&label), Some(Place { vault: Vault::Up { .. }, .. })) {
+        if matches!(self.used_labels.get(&label), Some(UsedLabel { vault: Vault::Up { .. }, .. })) {
             self.tell_vault_closed(id, now);
         }
     }
@@ -223,10 +224,10 @@ impl Sessions {
             }
         }
         // After the waiters, so that a new session at the same label keeps what runs there.
-        if let Some(place) = self.places.get_mut(&record.label) {
-            place.sessions.remove(&id);
-            if place.sessions.is_empty() {
-                self.places.remove(&record.label);
+        if let Some(used) = self.used_labels.get_mut(&record.label) {
+            used.sessions.remove(&id);
+            if used.sessions.is_empty() {
+                self.used_labels.remove(&record.label);
                 self.moved_with_its_vault(&record.label, now);
                 // An operator who waits for its start has it released by that.
                 if !self.trials.contains_key(&record.label) {

@@ -1,7 +1,7 @@
 //! What the state machine hears and what it says: its whole interface with the world.
 
 use crate::federation::{Publication, Shared};
-use crate::{SessionId, Time};
+use crate::{SessionId, Stored, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, Keys, Message, Pass};
 use levee_policy::site::{Cipher, Protected, Reach};
@@ -479,27 +479,6 @@ pub struct Shown {
     pub locked: bool,
     /// The protections of its tunnel: what was asked for it.
     pub protections: Vec<ProtectionName>,
-}
-
-/// A session as the store keeps it. To bring it back, the policy is asked again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stored {
-    /// Its name.
-    pub id: SessionId,
-    /// Who.
-    pub user: UserName,
-    /// From which TPE.
-    pub device: HostName,
-    /// SHA-256 of the TPE's certificate.
-    pub fingerprint: [u8; 32],
-    /// At which label.
-    pub label: LabelName,
-    /// Its inner addresses.
-    pub inner: Vec<IpAddr>,
-    /// When its person signed on: a change of level does not begin anew what the site lets a session last.
-    pub opened: Time,
-    /// The protection that its person asked for.
-    pub protection: Option<ProtectionName>,
 }
 
 /// A change of the store.

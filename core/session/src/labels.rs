@@ -3,6 +3,7 @@
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, PING, SILENCE, START, Sessions};
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
 use levee_policy::LabelName;
 use levee_policy::audit::{Action, Event as Entry, Verdict};
@@ -10,12 +11,12 @@ use levee_policy::audit::{Action, Event as Entry, Verdict};
 impl Sessions {
     pub(crate) fn label_up(&mut self, label: &LabelName, now: Time) {
         self.tried(label, &Ok(()));
-        let Some(place) = self.places.get_mut(label) else {
+        let Some(used) = self.used_labels.get_mut(label) else {
             return self.say(Output::Release(label.clone()));
         };
         let next = now.after(PING);
-        place.vault = Vault::Up { ping: None, next };
-        let sessions = place.sessions.clone();
+        used.vault = Vault::Up { ping: None, next };
+        let sessions = used.sessions.clone();
         self.set_timer(next, Timer::Label(label.clone()));
         // Before any keys.
         self.tell_ciphers(label);
@@ -32,9 +33,9 @@ impl Sessions {
 
     pub(crate) fn label_died(&mut self, label: &LabelName, now: Time) {
         self.moved_with_its_vault(label, now);
-        let Some(place) = self.places.get_mut(label) else { return };
-        place.vault = Vault::Dead;
-        for id in place.sessions.clone() {
+        let Some(used) = self.used_labels.get_mut(label) else { return };
+        used.vault = Vault::Dead;
+        for id in used.sessions.clone() {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             session.vault = InVault::Absent;
             match &mut session.phase {
@@ -54,8 +55,8 @@ impl Sessions {
         self.tried(label, &Err(reason.to_owned()));
         self.moved_with_its_vault(label, now);
         // Nothing of vault and compartment is left: no keys, no sockets. The next session asks for them anew.
-        let Some(place) = self.places.remove(label) else { return };
-        for id in place.sessions {
+        let Some(used) = self.used_labels.remove(label) else { return };
+        for id in used.sessions {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             session.vault = InVault::Absent;
             session.reached = false;
@@ -76,7 +77,7 @@ impl Sessions {
 
     pub(crate) fn vault_pong(&mut self, label: &LabelName, number: u64, now: Time) {
         let next = now.after(PING);
-        if let Some(Place { vault: vault @ Vault::Up { .. }, .. }) = self.places.get_mut(label)
+        if let Some(UsedLabel { vault: vault @ Vault::Up { .. }, .. }) = self.used_labels.get_mut(label)
             && matches!(vault, Vault::Up { ping: Some(asked), .. } if *asked == number)
         {
             *vault = Vault::Up { ping: None, next };
@@ -86,7 +87,7 @@ impl Sessions {
 
     pub(crate) fn vault_lost(&mut self, label: &LabelName, now: Time) {
         let until = now.after(SILENCE);
-        if let Some(Place { vault: vault @ Vault::Up { .. }, .. }) = self.places.get_mut(label) {
+        if let Some(UsedLabel { vault: vault @ Vault::Up { .. }, .. }) = self.used_labels.get_mut(label) {
             *vault = Vault::Lost(until);
             self.set_timer(until, Timer::Label(label.clone()));
         }
@@ -94,8 +95,8 @@ impl Sessions {
 
     pub(crate) fn label_due(&mut self, label: &LabelName, now: Time) {
         let number = self.number();
-        let Some(place) = self.places.get_mut(label) else { return };
-        match &mut place.vault {
+        let Some(used) = self.used_labels.get_mut(label) else { return };
+        match &mut used.vault {
             Vault::Up { ping: Some(_), next } if *next <= now => self.kill(label),
             Vault::Up { ping, next } if *next <= now => {
                 *ping = Some(number);
@@ -111,8 +112,8 @@ impl Sessions {
 
     /// A vault that does not answer is killed; that it is dead is the answer.
     pub(crate) fn kill(&mut self, label: &LabelName) {
-        if let Some(Place { vault: vault @ (Vault::Up { .. } | Vault::Lost(_)), .. }) =
-            self.places.get_mut(label)
+        if let Some(UsedLabel { vault: vault @ (Vault::Up { .. } | Vault::Lost(_)), .. }) =
+            self.used_labels.get_mut(label)
         {
             *vault = Vault::Dying;
             self.say(Output::Kill(label.clone()));
@@ -171,7 +172,7 @@ impl Sessions {
                     Err(denial) => denial.reason().to_owned(),
                 };
                 self.say(Output::Audit(denied(reason.clone())));
-                self.place(&label, id);
+                self.use_label(&label, id);
                 Phase::Closing(Closing { reason, step: Step::Vault(now.after(SILENCE)), waiters: vec![] })
             }
         };
@@ -191,7 +192,7 @@ impl Sessions {
         let until = now.after(self.left);
         let last = rules::last(&self.site, session.record.opened);
         // A label that another session has up has had its vault forget this one.
-        let keys_lost = self.places.contains_key(&label);
+        let keys_lost = self.used_labels.contains_key(&label);
         // Nobody has proved themself since it was locked, or has seen whether its person sits there still.
         let locked = self.were_locked.remove(&id) || self.site.server().idle_lock().is_some();
         let lock = if locked { Lock::Locked } else { Lock::Used(now) };
@@ -205,7 +206,7 @@ impl Sessions {
         if let Some(last) = last {
             self.set_timer(last, Timer::Session(id));
         }
-        if self.place(&label, id) {
+        if self.use_label(&label, id) {
             self.tell_vault(id, now);
         }
     }

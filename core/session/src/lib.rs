@@ -28,6 +28,7 @@ mod rules;
 mod sessions;
 mod shared;
 mod state;
+mod stored;
 mod time;
 mod trial;
 
@@ -35,11 +36,12 @@ pub use address::REST;
 pub use delay::LONGEST as LONGEST_DELAY;
 pub use event::{
     Change, ClientId, CommitId, Consent, Counted, CutId, Entering, Event, InForce, KeyRecord, OperatorId,
-    Output, RefusalKind, ReleaseId, Released, Reply, Request, Shown, Status, Stored, ToVault, Verified,
-    Waiting, Wish,
+    Output, RefusalKind, ReleaseId, Released, Reply, Request, Shown, Status, ToVault, Verified, Waiting,
+    Wish,
 };
 pub use id::SessionId;
 pub use rate::Rate;
 pub use releasing::{MOST_LISTED, MOST_WAITING, PART};
 pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, LEVEL, OPENING, PING, RETRY, SILENCE, START, Sessions};
+pub use stored::Stored;
 pub use time::Time;

@@ -9,6 +9,7 @@ use crate::connecting::grant_of;
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, SILENCE, Sessions};
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, UserName};
@@ -139,7 +140,7 @@ impl Sessions {
         self.withdraw(id);
         self.set_timer(until, Timer::Session(id));
         // A vault that does not run passes nothing, and is told when it does.
-        if matches!(self.places.get(&label), Some(Place { vault: Vault::Up { .. }, .. })) {
+        if matches!(self.used_labels.get(&label), Some(UsedLabel { vault: Vault::Up { .. }, .. })) {
             self.tell_vault(id, now);
         }
     }
@@ -290,7 +291,7 @@ impl Sessions {
         if let Some(session) = self.sessions.get_mut(&id) {
             session.shared = shared;
         }
-        if matches!(self.places.get(&record.label), Some(Place { vault: Vault::Up { .. }, .. })) {
+        if matches!(self.used_labels.get(&record.label), Some(UsedLabel { vault: Vault::Up { .. }, .. })) {
             self.tell_vault(id, now);
         }
     }

@@ -6,6 +6,7 @@ use crate::event::*;
 use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{NOT_RECORDED, OPENING, START, Sessions};
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Event as Entry, Verdict};
 use levee_policy::site::Reach;
@@ -152,7 +153,7 @@ impl Sessions {
         if let Some(path) = self.clients.get_mut(&client) {
             path.busy = Some(Busy::Opening(Opening::Session(id)));
         }
-        if self.place(&label, id) {
+        if self.use_label(&label, id) {
             self.tell_vault(id, now);
         }
         // While it waited for the end of the one before, the posture may have changed.
@@ -160,13 +161,13 @@ impl Sessions {
     }
 
     /// Counts the session in at its label, and says whether the label's vault is up.
-    pub(crate) fn place(&mut self, label: &LabelName, id: SessionId) -> bool {
-        if let Some(place) = self.places.get_mut(label) {
-            place.sessions.insert(id);
-            return matches!(place.vault, Vault::Up { .. });
+    pub(crate) fn use_label(&mut self, label: &LabelName, id: SessionId) -> bool {
+        if let Some(used) = self.used_labels.get_mut(label) {
+            used.sessions.insert(id);
+            return matches!(used.vault, Vault::Up { .. });
         }
-        let place = Place { vault: Vault::Starting, sessions: BTreeSet::from([id]) };
-        self.places.insert(label.clone(), place);
+        let used = UsedLabel { vault: Vault::Starting, sessions: BTreeSet::from([id]) };
+        self.used_labels.insert(label.clone(), used);
         self.say(Output::Need(label.clone()));
         false
     }

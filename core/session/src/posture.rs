@@ -124,7 +124,7 @@ impl Sessions {
             }
             return;
         }
-        let up = self.places.iter().filter(|(_, place)| matches!(place.vault, Vault::Up { .. }));
+        let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
         let before: Vec<(LabelName, Vec<Cipher>)> =
             up.map(|(label, _)| (label.clone(), self.ciphers(label))).collect();
         self.postures.in_force = to;
@@ -184,7 +184,7 @@ impl Sessions {
 
     /// A keyer that is new has been told nothing.
     pub(crate) fn tell_keyer_ciphers(&mut self) {
-        let up = self.places.iter().filter(|(_, place)| matches!(place.vault, Vault::Up { .. }));
+        let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
         let told: Vec<Output> =
             up.map(|(label, _)| Output::Ciphers(label.clone(), self.ciphers(label))).collect();
         self.outputs.extend(told);

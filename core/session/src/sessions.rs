@@ -8,6 +8,7 @@ use crate::pace::Pace;
 use crate::posture::Postures;
 use crate::releasing::Held;
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::Event as Entry;
 use levee_policy::{ChannelName, HostName, LabelName, Site, UserName};
@@ -67,7 +68,7 @@ pub struct Sessions {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     /// The one session of each TPE.
     pub(crate) by_device: BTreeMap<HostName, SessionId>,
-    pub(crate) places: BTreeMap<LabelName, Place>,
+    pub(crate) used_labels: BTreeMap<LabelName, UsedLabel>,
     pub(crate) cuts: BTreeMap<CutId, SessionId>,
     /// Sessions of other servers whose grant is not in the audit log yet.
     pub(crate) coming: BTreeMap<SessionId, Coming>,
@@ -135,7 +136,7 @@ impl Sessions {
             seats: BTreeMap::new(),
             sessions: BTreeMap::new(),
             by_device: BTreeMap::new(),
-            places: BTreeMap::new(),
+            used_labels: BTreeMap::new(),
             cuts: BTreeMap::new(),
             coming: BTreeMap::new(),
             disabled: disabled.into_iter().collect(),
@@ -259,7 +260,7 @@ impl Sessions {
 
     /// Labels that have sessions.
     pub fn labels(&self) -> impl Iterator<Item = &LabelName> {
-        self.places.keys()
+        self.used_labels.keys()
     }
 
     pub(crate) fn number(&mut self) -> u64 {

@@ -5,6 +5,7 @@ use crate::event::*;
 use crate::federation::{Publication, Shared};
 use crate::sessions::Sessions;
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
 use levee_policy::Grant;
 use levee_policy::audit::{Action, Event as Entry, Verdict};
@@ -41,7 +42,7 @@ impl Sessions {
         match what {
             Publication::Done => {
                 session.shared = Sharing::Published;
-                if matches!(self.places.get(&label), Some(Place { vault: Vault::Up { .. }, .. })) {
+                if matches!(self.used_labels.get(&label), Some(UsedLabel { vault: Vault::Up { .. }, .. })) {
                     self.tell_vault(id, now);
                 }
             }
@@ -180,8 +181,8 @@ impl Sessions {
         }
         tickets.push((ticket, grant));
         let label = session.record.label.clone();
-        let placed = self.places.get(&label).is_some_and(|place| place.sessions.contains(&id));
-        if !placed && self.place(&label, id) {
+        let placed = self.used_labels.get(&label).is_some_and(|used| used.sessions.contains(&id));
+        if !placed && self.use_label(&label, id) {
             self.tell_vault(id, now);
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The states of clients, sessions and labels. Each variant holds what is known in that state and nothing else.
 
-use crate::event::{ClientId, CommitId, Consent, CutId, Entering, OperatorId, ReleaseId, Stored};
+use crate::event::{ClientId, CommitId, Consent, CutId, Entering, OperatorId, ReleaseId};
+use crate::stored::Stored;
 use crate::{SessionId, Time};
 use levee_policy::{DomainName, Grant, HostName, LabelName, UserName, decision};
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,7 +233,7 @@ pub(crate) enum Waiter {
 }
 
 /// A label that has sessions.
-pub(crate) struct Place {
+pub(crate) struct UsedLabel {
     pub vault: Vault,
     pub sessions: BTreeSet<SessionId>,
 }

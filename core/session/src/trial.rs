@@ -76,13 +76,13 @@ impl Sessions {
     }
 
     fn runs(&self, label: &LabelName) -> bool {
-        self.places.get(label).is_some_and(|place| matches!(place.vault, Vault::Up { .. }))
+        self.used_labels.get(label).is_some_and(|used| matches!(used.vault, Vault::Up { .. }))
     }
 
     fn start_for(&mut self, operator: OperatorId, label: LabelName, what: Option<Entering>) {
         let runs = self.runs(&label);
         // Where a session or another operator has it started already, its answer is ours.
-        let asked = self.places.contains_key(&label) || self.trials.contains_key(&label);
+        let asked = self.used_labels.contains_key(&label) || self.trials.contains_key(&label);
         self.trials.entry(label.clone()).or_default().push((operator, what));
         if runs {
             self.tried(&label, &Ok(()));

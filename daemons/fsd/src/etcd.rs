@@ -53,7 +53,7 @@ fn nonsense<T>(why: impl std::fmt::Display) -> Done<T> {
 
 /// Who we are in the table.
 #[derive(Clone)]
-pub struct Place {
+pub struct OwnKeys {
     pub site: SiteName,
     pub me: DomainName,
 }
@@ -130,7 +130,7 @@ struct WatchedEvent {
 
 /// What one message of the watch says: everything up to a revision.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct News {
     /// It.
     pub revision: u64,
     pub found: Vec<Found>,
@@ -138,7 +138,7 @@ pub struct Batch {
     pub strange: u64,
 }
 
-impl Place {
+impl OwnKeys {
     fn prefix(&self) -> String {
         format!("/levee/{}/server/", self.site)
     }
@@ -153,8 +153,8 @@ impl Place {
 }
 
 impl Table {
-    pub fn new(place: &Place, servers: Vec<DomainName>) -> Self {
-        Self { prefix: place.prefix(), servers: servers.into_iter().collect() }
+    pub fn new(own: &OwnKeys, servers: Vec<DomainName>) -> Self {
+        Self { prefix: own.prefix(), servers: servers.into_iter().collect() }
     }
 
     /// All keys of the table, as etcd wants a range.
@@ -195,15 +195,15 @@ impl Table {
 /// The connection for requests, made again when it breaks.
 pub struct Client {
     target: Target,
-    place: Place,
+    own: OwnKeys,
     connection: Option<Connection>,
     /// Which member is tried first.
     first: usize,
 }
 
 impl Client {
-    pub fn new(target: Target, place: Place) -> Self {
-        Self { target, place, connection: None, first: 0 }
+    pub fn new(target: Target, own: OwnKeys) -> Self {
+        Self { target, own, connection: None, first: 0 }
     }
 
     fn ask<T: serde::de::DeserializeOwned>(&mut self, path: &str, body: &Value) -> Done<T> {
@@ -235,8 +235,8 @@ impl Client {
     /// Writes this server's keys, by one change: the envelope before the pages that it names.
     pub fn put(&mut self, envelope: &[u8], pages: &[(u16, Vec<u8>)]) -> Done<()> {
         let put = |key: String, value: &[u8]| json!({ "request_put": { "key": key, "value": BASE64.encode(value) } });
-        let mut all = vec![put(self.place.envelope(), envelope)];
-        all.extend(pages.iter().map(|(page, bytes)| put(self.place.page(*page), bytes)));
+        let mut all = vec![put(self.own.envelope(), envelope)];
+        all.extend(pages.iter().map(|(page, bytes)| put(self.own.page(*page), bytes)));
         let written: Written = self.ask("/v3/kv/txn", &json!({ "success": all }))?;
         if written.succeeded { Ok(()) } else { nonsense("what has no condition has failed") }
     }
@@ -296,7 +296,7 @@ impl<S: Read + Write> Watch<Connection<S>> {
     }
 
     /// The next message; `None` if none has come in a while.
-    pub fn next(&mut self, table: &Table) -> Result<Option<Batch>, WatchFault> {
+    pub fn next(&mut self, table: &Table) -> Result<Option<News>, WatchFault> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
@@ -327,14 +327,14 @@ pub enum WatchFault {
     Lost(String),
 }
 
-fn read(table: &Table, line: &[u8]) -> Result<Batch, WatchFault> {
+fn read(table: &Table, line: &[u8]) -> Result<News, WatchFault> {
     let lost = |why: &dyn std::fmt::Display| WatchFault::Lost(format!("etcd's watch: {why}"));
     let watched: Watched = serde_json::from_slice(line).map_err(|e| lost(&e))?;
     let WatchedResult { canceled, events } = watched.result;
     if canceled {
         return Err(lost(&"it was ended, and what has changed since is not to be had"));
     }
-    let mut batch = Batch::default();
+    let mut batch = News::default();
     for WatchedEvent { kind, kv } in events {
         // Only what has been told counts as seen: the header's is etcd's own state, which may be ahead of this watch.
         batch.revision = batch.revision.max(kv.mod_revision);
@@ -353,8 +353,8 @@ mod tests {
 
     fn table() -> Table {
         let name = |text: &str| DomainName::new(text).unwrap();
-        let place = Place { site: SiteName::new("harbour").unwrap(), me: name("one.example") };
-        Table::new(&place, vec![name("one.example"), name("two.example")])
+        let own = OwnKeys { site: SiteName::new("harbour").unwrap(), me: name("one.example") };
+        Table::new(&own, vec![name("one.example"), name("two.example")])
     }
 
     fn event(key: &str, value: &[u8], kind: &str) -> Value {
@@ -366,7 +366,7 @@ mod tests {
         json!({ "result": { "header": { "revision": "12" }, "events": events } }).to_string().into_bytes()
     }
 
-    fn watched(events: &[Value]) -> Batch {
+    fn watched(events: &[Value]) -> News {
         read(&table(), &message(events)).ok().expect("it is read")
     }
 
@@ -383,9 +383,9 @@ mod tests {
             Found::Page { server, page: 7, bytes: b"page".to_vec() },
             Found::Envelope(b"own".to_vec()),
         ];
-        assert_eq!(batch, Batch { revision: 9, found, strange: 0 });
+        assert_eq!(batch, News { revision: 9, found, strange: 0 });
         let created = br#"{"result":{"header":{"revision":"12"},"created":true}}"#;
-        assert!(matches!(read(&table(), created), Ok(batch) if batch == Batch::default()));
+        assert!(matches!(read(&table(), created), Ok(batch) if batch == News::default()));
     }
 
     #[test]
@@ -409,7 +409,7 @@ mod tests {
             event("/levee/harbour/server/two.example", b"", "PUT"),
         ];
         let count = strange.len() as u64;
-        assert_eq!(watched(&strange), Batch { revision: 9, found: vec![], strange: count });
+        assert_eq!(watched(&strange), News { revision: 9, found: vec![], strange: count });
         // What is as long as it may be passes.
         let whole = watched(&[
             event("/levee/harbour/server/two.example", &[7; ENVELOPE], "PUT"),

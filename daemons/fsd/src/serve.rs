@@ -1,6 +1,6 @@
 //! Three threads: one hears the warden and sessiond, one carries out what sessiond asks, one watches the table.
 
-use crate::etcd::{Batch, Client, Done, Fault, Found, Place, Table, Watch, WatchFault};
+use crate::etcd::{Client, Done, Fault, Found, News, OwnKeys, Table, Watch, WatchFault};
 use crate::http::Target;
 use crate::start::{Source, Started};
 use levee_daemon::{Fatal, Order, Outbox, TURN, Warden};
@@ -24,16 +24,16 @@ const WATCHES: usize = 4;
 /// # Errors
 /// When the warden or sessiond sends what is no message, or sessiond asks more than there may be.
 pub fn serve(started: Started) -> Result<(), Fatal> {
-    let Started { mut events, mut warden, sessiond: (hears, tells), signer, target, place } = started;
+    let Started { mut events, mut warden, sessiond: (hears, tells), signer, target, own } = started;
     let mut sessiond: Outbox<()> = Outbox::new();
     sessiond.replace(hears, &mut events, Source::Sessiond)?;
     let (asks, asked) = sync_channel(ASKS);
     let newest = Arc::new(AtomicU64::new(0));
     let worker = Worker {
         sessiond: Arc::new(tells),
-        client: Client::new(target.clone(), place.clone()),
+        client: Client::new(target.clone(), own.clone()),
         target,
-        place,
+        own,
         newest: Arc::clone(&newest),
         watches: Arc::new(AtomicUsize::new(0)),
     };
@@ -100,7 +100,7 @@ struct Worker {
     sessiond: Arc<Channel>,
     client: Client,
     target: Target,
-    place: Place,
+    own: OwnKeys,
     /// The try that counts.
     newest: Arc<AtomicU64>,
     watches: Arc<AtomicUsize>,
@@ -111,7 +111,7 @@ impl Worker {
         while let Ok(ask) = asked.recv() {
             match ask {
                 Ask::Join { attempt, servers } => {
-                    let table = Arc::new(Table::new(&self.place, servers));
+                    let table = Arc::new(Table::new(&self.own, servers));
                     if self.counts(attempt)
                         && let Err(fault) = self.join(attempt, &table)
                     {
@@ -219,7 +219,7 @@ impl Watcher {
         Ok(())
     }
 
-    fn tell(&mut self, batch: Batch) {
+    fn tell(&mut self, batch: News) {
         tell_strange(&self.sessiond, self.attempt, batch.strange);
         for found in batch.found {
             tell_found(&self.sessiond, self.attempt, found);

@@ -1,6 +1,6 @@
 //! From the first instruction to the sandbox.
 
-use crate::etcd::Place;
+use crate::etcd::OwnKeys;
 use crate::http::Target;
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin, pem};
 use levee_ipc::Channel;
@@ -22,7 +22,7 @@ const MEMBERS: usize = 16;
 #[derive(Default)]
 struct Given {
     members: Many<(SocketAddr, DomainName), MEMBERS>,
-    place: One<(SiteName, DomainName)>,
+    own: One<(SiteName, DomainName)>,
     chain: One<OwnedFd>,
     authority: One<OwnedFd>,
     sessiond: One<Channel>,
@@ -35,7 +35,7 @@ impl Kit for Given {
     fn take(&mut self, part: FsdPart, with: Descriptors) -> Result<(), Fatal> {
         match part {
             FsdPart::Server { address, name } => self.members.put((address, name)),
-            FsdPart::Member { site, server } => self.place.put((site, server)),
+            FsdPart::Member { site, server } => self.own.put((site, server)),
             FsdPart::Chain => self.chain.put(with.one()?),
             FsdPart::Authority => self.authority.put(with.one()?),
             FsdPart::Sessiond => self.sessiond.put(with.channel()?),
@@ -59,7 +59,7 @@ pub struct Started {
     pub sessiond: (Channel, Channel),
     pub signer: SignerHandle,
     pub target: Target,
-    pub place: Place,
+    pub own: OwnKeys,
 }
 
 /// Takes what the warden gives, enters the sandbox and says so. `None`: the warden does not need us any more.
@@ -69,7 +69,7 @@ pub struct Started {
 pub fn start(suites: Suites) -> Result<Option<Started>, Fatal> {
     let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
     let members = given.members.needed("etcd")?;
-    let (site, me) = given.place.needed("place")?;
+    let (site, me) = given.own.needed("own")?;
     let chain = pem(&given.chain.needed("chain")?)?;
     let authority = pem(&given.authority.needed("authority")?)?;
     let sessiond = given.sessiond.needed("channel to levee-sessiond")?;
@@ -89,5 +89,5 @@ pub fn start(suites: Suites) -> Result<Option<Started>, Fatal> {
     let sandbox = Sandbox { tcp: true, ..Sandbox::new(FILTER) };
     let warden = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
     let sessiond = (sessiond, Channel::from_fd(other));
-    Ok(Some(Started { events, warden, sessiond, signer, target, place: Place { site, me } }))
+    Ok(Some(Started { events, warden, sessiond, signer, target, own: OwnKeys { site, me } }))
 }

@@ -5,25 +5,26 @@ mod world;
 
 use std::time::Duration;
 
-use levee_ipc::agree::{Batch, ToStack};
-use levee_ipc::vault::{SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
+use levee_ipc::agree::{Items, ToStack};
+use levee_ipc::vault::{Cipher, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use world::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn packets_pass_both_ways_where_both_stacks_agree_in_every_suite() {
-    for (suite, esn) in [(Suite::Aes128Gcm, true), (Suite::Aes256Gcm, false), (Suite::ChaCha20Poly1305, true)]
+    for (cipher, esn) in
+        [(Cipher::Aes128Gcm, true), (Cipher::Aes256Gcm, false), (Cipher::ChaCha20Poly1305, true)]
     {
         let mut world = World::new();
-        world.up(suite, esn);
+        world.up(cipher, esn);
         for length in [0, 1, 100, 1_300] {
-            assert!(world.ping(length, 10 * SECOND), "{suite:?} {length}");
+            assert!(world.ping(length, 10 * SECOND), "{cipher:?} {length}");
         }
         let counters = world.counters();
         assert_eq!((counters["disagreed"], counters["packets-in"], counters["packets-out"]), (0, 4, 4));
         // A new pair in the place of the old one.
-        world.keys(suite, esn);
+        world.keys(cipher, esn);
         assert!(world.ping(64, 10 * SECOND));
         assert_eq!(world.counters()["disagreed"], 0);
     }
@@ -32,7 +33,7 @@ fn packets_pass_both_ways_where_both_stacks_agree_in_every_suite() {
 #[test]
 fn what_anybody_may_send_passes_nowhere_and_is_no_disagreement() {
     let mut world = World::new();
-    world.up(Suite::Aes256Gcm, true);
+    world.up(Cipher::Aes256Gcm, true);
     assert!(world.ping(20, 10 * SECOND));
     let good = world.request(20);
     for at in 0..good.len() {
@@ -52,10 +53,10 @@ fn what_anybody_may_send_passes_nowhere_and_is_no_disagreement() {
 /// Changes one bit of a key on its way to one of the stacks.
 fn spoil(inbound: bool) -> impl FnMut(ToStack) -> ToStack + Send + 'static {
     move |question| match question {
-        ToStack::Install { now, session, suite, esn, inbound: arriving, outbound: leaving, peer } => {
+        ToStack::Install { now, session, cipher, esn, inbound: arriving, outbound: leaving, peer } => {
             let (arriving, leaving) =
                 if inbound { (other_key(&arriving), leaving) } else { (arriving, other_key(&leaving)) };
-            ToStack::Install { now, session, suite, esn, inbound: arriving, outbound: leaving, peer }
+            ToStack::Install { now, session, cipher, esn, inbound: arriving, outbound: leaving, peer }
         }
         other => other,
     }
@@ -66,7 +67,7 @@ fn with_another_key_in_either_stack_nothing_passes_and_the_alarm_is_raised() {
     for which in [Which::First, Which::Second] {
         for inbound in [true, false] {
             let mut world = World::with(Some((which, Box::new(spoil(inbound)))));
-            world.up(Suite::Aes256Gcm, true);
+            world.up(Cipher::Aes256Gcm, true);
             assert!(!world.ping(20, SECOND / 2), "{which:?} {inbound}");
             match hear_within(&world.sessiond, 10 * SECOND) {
                 Some(VaultToSessiond::Disagreed(packets)) => assert!(packets >= 1),
@@ -86,7 +87,7 @@ const SEVERAL: usize = 5;
 #[test]
 fn what_came_together_is_asked_about_and_leaves_together() {
     let mut world = World::new();
-    world.up(Suite::Aes256Gcm, true);
+    world.up(Cipher::Aes256Gcm, true);
     world.receive_together();
     let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
     world.send_together(&requests);
@@ -98,7 +99,7 @@ fn what_came_together_is_asked_about_and_leaves_together() {
 #[test]
 fn where_the_path_refuses_many_at_once_they_leave_one_by_one() {
     let mut world = World::new();
-    world.up(Suite::Aes256Gcm, true);
+    world.up(Cipher::Aes256Gcm, true);
     world.receive_together();
     // Each is now sent in two fragments, which is more than a segment may be.
     world.set_outer_mtu(1_280);
@@ -118,7 +119,7 @@ fn where_the_path_refuses_many_at_once_they_leave_one_by_one() {
 #[test]
 fn more_than_one_question_can_hold_is_asked_in_several() {
     let mut world = World::new();
-    world.up(Suite::Aes256Gcm, true);
+    world.up(Cipher::Aes256Gcm, true);
     world.receive_together();
     // Too many for one question, and too large for one.
     for (first, count, length) in [(1, 70, 100), (71, 50, 1_300)] {
@@ -141,13 +142,13 @@ fn is_ours(bytes: &[u8]) -> bool {
 }
 
 /// Whether all of the test's are in one question.
-fn are_all<H, const BYTES: usize>(batch: &Batch<H, BYTES>) -> bool {
+fn are_all<H, const BYTES: usize>(batch: &Items<H, BYTES>) -> bool {
     batch.iter().filter(|(_, bytes)| is_ours(bytes)).count() == SEVERAL
 }
 
 /// The same items, but for the one in the middle, of which one bit is another.
-fn but_one<H: Copy, const BYTES: usize>(batch: &Batch<H, BYTES>) -> Batch<H, BYTES> {
-    let (mut other, mut ours) = (Batch::new(), 0);
+fn but_one<H: Copy, const BYTES: usize>(batch: &Items<H, BYTES>) -> Items<H, BYTES> {
+    let (mut other, mut ours) = (Items::new(), 0);
     for (head, bytes) in batch.iter() {
         let mut bytes = bytes.to_vec();
         if is_ours(&bytes) {
@@ -161,8 +162,8 @@ fn but_one<H: Copy, const BYTES: usize>(batch: &Batch<H, BYTES>) -> Batch<H, BYT
 }
 
 /// The same items, but for the last.
-fn without_one<H: Copy, const BYTES: usize>(batch: &Batch<H, BYTES>) -> Batch<H, BYTES> {
-    let mut other = Batch::new();
+fn without_one<H: Copy, const BYTES: usize>(batch: &Items<H, BYTES>) -> Items<H, BYTES> {
+    let mut other = Items::new();
     for (head, bytes) in batch.iter().take(batch.len() - 1) {
         assert!(other.add(*head, bytes));
     }
@@ -193,7 +194,7 @@ fn of_packets_asked_about_together_only_the_one_that_is_not_agreed_about_is_drop
             other => other,
         };
         let mut world = World::with(Some((which, Box::new(change))));
-        world.up(Suite::Aes256Gcm, true);
+        world.up(Cipher::Aes256Gcm, true);
         let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
         world.send_together(&requests);
         assert_eq!(world.answers(SEVERAL - 1, 10 * SECOND).0, [1, 2, 4, 5], "{name} {which:?}");
@@ -225,7 +226,7 @@ fn an_answer_about_another_number_of_packets_ends_the_gate_and_nothing_passes() 
             other => other,
         };
         let mut world = World::with(Some((which, Box::new(change))));
-        world.up(Suite::Aes256Gcm, true);
+        world.up(Cipher::Aes256Gcm, true);
         let requests: Vec<_> = (0..SEVERAL).map(|_| world.request(500)).collect();
         world.send_together(&requests);
         assert!(ends(&world.gate, 10 * SECOND), "{name} {which:?}: the gate goes on");
@@ -243,7 +244,7 @@ fn a_stack_that_dies_or_is_silent_takes_the_gate_with_it_and_neither_passes_anyt
     for which in [Which::First, Which::Second] {
         for signal in [rustix::process::Signal::KILL, rustix::process::Signal::STOP] {
             let mut world = World::new();
-            world.up(Suite::Aes256Gcm, true);
+            world.up(Cipher::Aes256Gcm, true);
             assert!(world.ping(20, 10 * SECOND));
             let before = world.seen_inside();
             rustix::process::kill_process(world.stack(which).pid, signal).unwrap();
@@ -260,7 +261,7 @@ fn a_stack_that_dies_or_is_silent_takes_the_gate_with_it_and_neither_passes_anyt
 #[test]
 fn keys_are_in_both_stacks_and_not_in_the_gate_and_in_nobody_once_the_session_is_over() {
     let mut world = World::new();
-    world.up(Suite::Aes256Gcm, true);
+    world.up(Cipher::Aes256Gcm, true);
     assert!(world.ping(20, 10 * SECOND));
     let keys = world.material();
     for key in &keys {
@@ -291,7 +292,7 @@ fn keys_that_one_stack_refuses_neither_keeps() {
     };
     let mut world = World::with(Some((Which::Second, Box::new(deaf))));
     world.open();
-    assert!(matches!(world.install(Suite::Aes256Gcm, true), VaultToKeyer::Refused { .. }));
+    assert!(matches!(world.install(Cipher::Aes256Gcm, true), VaultToKeyer::Refused { .. }));
     for key in world.material() {
         assert_eq!(occurrences(world.stack(Which::First), &key[..16]), 0);
     }

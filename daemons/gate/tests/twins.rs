@@ -3,7 +3,7 @@
 mod world;
 
 use levee_ipc::agree::{Datagrams, FromStack, ToStack};
-use levee_ipc::vault::Suite;
+use levee_ipc::vault::Cipher;
 use std::time::Duration;
 use world::*;
 
@@ -22,7 +22,7 @@ fn what_a_stack_says_unasked_passes_nothing_and_ends_the_gate() {
     for which in [Which::First, Which::Second] {
         let as_it_is = Box::new(|question: ToStack| question);
         let mut world = World::taken_over(Some((which, as_it_is)), one_more);
-        world.up(Suite::Aes256Gcm, true);
+        world.up(Cipher::Aes256Gcm, true);
         let before = world.seen_inside();
         // The first may pass: both have agreed about it before the twin says more.
         world.ping(20, SECOND / 2);

@@ -8,10 +8,9 @@ use levee_ike::{
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::KeyRecord;
-use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite};
+use levee_ipc::vault::{Aggregation, Carriage, Cipher, KeyerToVault, Sa};
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
-use levee_policy::site::Cipher;
 use levee_session::SessionId;
 use levee_sys::wipe::scrub_stack;
 use std::collections::{BTreeMap, BTreeSet};
@@ -357,14 +356,14 @@ impl Keyer {
         if child.label.as_ref().and_then(SecurityLabel::as_str) != Some(label.as_str()) {
             return None;
         }
-        let suite = match child.suite.encryption {
-            Encryption::Aes128Gcm16 => Suite::Aes128Gcm,
-            Encryption::Aes256Gcm16 => Suite::Aes256Gcm,
-            Encryption::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+        let cipher = match child.suite.encryption {
+            Encryption::Aes128Gcm16 => Cipher::Aes128Gcm,
+            Encryption::Aes256Gcm16 => Cipher::Aes256Gcm,
+            Encryption::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
             // Never offered: vaults have AEADs alone.
             Encryption::Aes128Cbc | Encryption::Aes256Cbc => return None,
         };
-        if record.ciphers.as_ref().is_some_and(|ciphers| !ciphers.contains(&suite.cipher())) {
+        if record.ciphers.as_ref().is_some_and(|ciphers| !ciphers.contains(&cipher)) {
             self.count("keys that a vault was not to have: its session's protection has not this cipher");
             return None;
         }
@@ -373,7 +372,7 @@ impl Keyer {
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
-        vault.send(KeyerToVault::Install { session, suite, esn, inbound, outbound, peer, aggregation });
+        vault.send(KeyerToVault::Install { session, cipher, esn, inbound, outbound, peer, aggregation });
         vault.is_open().then_some(label)
     }
 

@@ -201,7 +201,7 @@ fn with_cnsas_suites_both_keyers_agree_on_its_algorithms_and_whoever_offers_othe
         let arguments = ["--suites", suites];
         let (pair, there, here) =
             Pair::of(Authority::on(&PKCS_ECDSA_P384_SHA384), &arguments, &[], &[]).agree();
-        assert_eq!((here.inbound, here.suite), (there.outbound, levee_ipc::vault::Suite::Aes256Gcm));
+        assert_eq!((here.inbound, here.cipher), (there.outbound, levee_ipc::vault::Cipher::Aes256Gcm));
         let server = &pair.server;
         let dropped = RefCell::new(String::new());
         let (ike, child) = (IkeProposal::cnsa(vec![]), ChildProposal::cnsa());

@@ -3,8 +3,7 @@
 mod world;
 
 use levee_ipc::keyer::KeyRecord;
-use levee_ipc::vault::{Suite, VaultToKeyer};
-use levee_policy::site::Cipher;
+use levee_ipc::vault::{Cipher, VaultToKeyer};
 use std::time::Duration;
 use world::*;
 
@@ -22,15 +21,15 @@ fn a_session_with_ciphers_of_its_own_has_those_or_no_keys_whoever_of_the_two_key
     pair.answer("SECRET", Some(with(other)));
     let keys_here = keys(&pair.at_workstation);
     assert_eq!(
-        (keys(&pair.secret).suite, keys_here.suite),
-        (Suite::ChaCha20Poly1305, Suite::ChaCha20Poly1305)
+        (keys(&pair.secret).cipher, keys_here.cipher),
+        (Cipher::ChaCha20Poly1305, Cipher::ChaCha20Poly1305)
     );
     // And so when they are replaced, by either side.
     pair.at_workstation
         .send(&VaultToKeyer::Expiring { spi: keys_here.inbound.0, session: session(1) })
         .unwrap();
     pair.answer("SECRET", Some(with(other)));
-    assert_eq!(keys(&pair.secret).suite, Suite::ChaCha20Poly1305);
+    assert_eq!(keys(&pair.secret).cipher, Cipher::ChaCha20Poly1305);
 
     // The workstation was not told, and asks for what the server would choose: the server's vault never hears of its keys.
     let pair = Pair::new();

@@ -9,7 +9,7 @@
 
 pub mod carried;
 pub mod crypto;
-pub mod places;
+pub mod loopback;
 pub mod quic;
 mod serve;
 mod start;

@@ -1,11 +1,10 @@
 //! The loop: sockets to QUIC, QUIC to sockets.
 
 use crate::carried::{Carried, Flow, NEEDED};
-use crate::places::{Place, Places};
+use crate::loopback::{Loopback, Loopbacks};
 use crate::quic::{Handle, MOST_OF_A_HOST, News, Out, Quic};
-use crate::start::Started;
 use levee_daemon::tunnel::Socket;
-use levee_daemon::{Fatal, Order, TURN, Warden, Watched};
+use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::say;
 use levee_ipc::warden::LayerState;
 use levee_ipc::warden::layer::LayerPart;
@@ -34,6 +33,17 @@ pub enum Source {
     Inner,
 }
 
+/// What it works with.
+pub struct Started {
+    pub events: Events<Source>,
+    pub warden: Warden<LayerPart>,
+    pub outer: Vec<Socket>,
+    pub inner: Watched<OwnedFd>,
+    pub quic: Quic,
+    pub side: Side,
+    pub sessions: Vec<SocketAddr>,
+}
+
 /// Which end this is.
 pub enum Side {
     Server(Server),
@@ -45,7 +55,7 @@ impl Side {
     pub fn server(tunnel: SocketAddrV4) -> Self {
         Self::Server(Server {
             tunnel,
-            places: Places::default(),
+            loopbacks: Loopbacks::default(),
             here: BTreeMap::new(),
             tunnels: BTreeMap::new(),
         })
@@ -72,13 +82,13 @@ impl Side {
 /// A server's tunnels.
 pub struct Server {
     tunnel: SocketAddrV4,
-    places: Places,
-    here: BTreeMap<Place, Handle>,
+    loopbacks: Loopbacks,
+    here: BTreeMap<Loopback, Handle>,
     tunnels: BTreeMap<usize, Tunnel>,
 }
 
 struct Tunnel {
-    place: Place,
+    loopback: Loopback,
     /// The certificate.
     who: Vec<u8>,
     since: Instant,
@@ -197,8 +207,8 @@ impl Layer {
             let to = match &self.side {
                 Side::Server(server) if received.from == SocketAddr::V4(server.tunnel) => received
                     .to
-                    .and_then(Place::of)
-                    .and_then(|(place, flow)| Some((*server.here.get(&place)?, flow))),
+                    .and_then(Loopback::of)
+                    .and_then(|(loopback, flow)| Some((*server.here.get(&loopback)?, flow))),
                 Side::Server(_) => None,
                 Side::Workstation(workstation) if workstation.proved => {
                     let mut sessions = workstation.sessions.iter();
@@ -248,17 +258,17 @@ impl Layer {
             server.forget(oldest);
             self.quic.close(now, quinn_proto::ConnectionHandle(oldest));
         }
-        let Server { places, here, tunnels, .. } = server;
-        let Some(place) = places.take(|place| here.contains_key(&place)) else { return };
-        here.insert(place, handle);
-        tunnels.insert(handle.0, Tunnel { place, who, since: now });
+        let Server { loopbacks, here, tunnels, .. } = server;
+        let Some(loopback) = loopbacks.take(|loopback| here.contains_key(&loopback)) else { return };
+        here.insert(loopback, handle);
+        tunnels.insert(handle.0, Tunnel { loopback, who, since: now });
     }
 
     fn came(&mut self, handle: Handle, datagram: &[u8]) {
         match (&mut self.side, Carried::parse(datagram)) {
             (Side::Server(server), Some(Carried::Packet(flow, packet))) => {
                 if let Some(tunnel) = server.tunnels.get(&handle.0) {
-                    let from = tunnel.place.address(flow);
+                    let from = tunnel.loopback.address(flow);
                     let _ = udp::send_from(self.inner.as_fd(), packet, server.tunnel, from);
                 }
             }
@@ -348,7 +358,7 @@ impl Layer {
 impl Server {
     fn forget(&mut self, number: usize) {
         if let Some(tunnel) = self.tunnels.remove(&number) {
-            self.here.remove(&tunnel.place);
+            self.here.remove(&tunnel.loopback);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::crypto::{Believed, Own};
 use crate::quic::Quic;
-use crate::serve::{Side, Source};
+use crate::serve::{Side, Source, Started};
 use levee_daemon::tunnel::Socket;
-use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, Watched, begin, pem};
+use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, begin, pem};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::layer::LayerPart;
 use levee_policy::DomainName;
@@ -43,17 +43,6 @@ impl Kit for Given {
             LayerPart::Session(address) => self.sessions.put(address),
         }
     }
-}
-
-/// What it works with.
-pub struct Started {
-    pub events: Events<Source>,
-    pub warden: Warden<LayerPart>,
-    pub outer: Vec<Socket>,
-    pub inner: Watched<OwnedFd>,
-    pub quic: Quic,
-    pub side: Side,
-    pub sessions: Vec<SocketAddr>,
 }
 
 /// Takes what the warden gives, enters the sandbox and says so. `None`: the warden does not need us any more.

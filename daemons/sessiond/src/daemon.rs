@@ -43,7 +43,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What waits to be made durable.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct Pending {
     entries: Vec<(Weight, Entry)>,
     commits: Vec<CommitId>,
     changes: Vec<Change>,
@@ -51,7 +51,7 @@ pub(crate) struct Batch {
     pub(crate) passing: Vec<Passing>,
 }
 
-impl Batch {
+impl Pending {
     /// Whether it must be written before anything else happens.
     fn is_waited_for(&self) -> bool {
         self.waits_for_disk() || !self.connections.is_empty()
@@ -98,7 +98,7 @@ pub struct Daemon {
     devices: Devices,
     pub(crate) rates: Rates,
     next_client: u64,
-    pub(crate) batch: Batch,
+    pub(crate) pending: Pending,
     /// Whether the warden still has to say what ran before sessiond started.
     unswept: bool,
     away: Away,
@@ -181,7 +181,7 @@ impl Daemon {
             devices,
             rates: Rates::default(),
             next_client: 0,
-            batch: Batch::default(),
+            pending: Pending::default(),
             unswept: true,
             away,
             known,
@@ -193,7 +193,7 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), Fatal> {
         self.warden.say(SessiondRequest::Compartments);
         let start = if self.away.host_failed() { UNSURE } else { "the log goes on" };
-        self.batch.entries.push((Weight::Note, server(Action::Start, start)));
+        self.pending.entries.push((Weight::Note, server(Action::Start, start)));
         self.look_at_all().map_err(|e| Fatal::new("read the credentials", e))?;
         self.carry_out();
         while self.turn()? {}
@@ -205,11 +205,11 @@ impl Daemon {
     fn finish(&mut self) {
         self.still_here();
         if let Some(summary) = self.counts.summary() {
-            self.batch.entries.push((Weight::Note, summary));
+            self.pending.entries.push((Weight::Note, summary));
         }
         let said = self.notes.take(true, self.clock.now());
-        self.batch.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
-        self.batch
+        self.pending.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
+        self.pending
             .entries
             .push((Weight::Note, server(Action::Stop, "in good order; sessions stay in the store")));
         self.flush();
@@ -274,12 +274,12 @@ impl Daemon {
         if self.counts.due().is_some_and(|due| due <= now)
             && let Some(summary) = self.counts.summary()
         {
-            self.batch.entries.push((Weight::Note, summary));
+            self.pending.entries.push((Weight::Note, summary));
         }
         self.raise_alarms();
         if self.notes.due().is_some_and(|due| due <= now) {
             let said = self.notes.take(false, now);
-            self.batch.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
+            self.pending.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
         }
         self.carry_out();
         if self.audit.deadline().is_some_and(|due| due <= now) {
@@ -303,7 +303,7 @@ impl Daemon {
     /// Writes a record for which nobody waits, or counts it.
     pub(crate) fn note(&mut self, entry: Entry) {
         let entry = self.notes.add(entry, self.clock.now());
-        self.batch.entries.extend(entry.map(|entry| (Weight::Note, entry)));
+        self.pending.entries.extend(entry.map(|entry| (Weight::Note, entry)));
     }
 
     pub(crate) fn handle(&mut self, event: Event) {
@@ -365,8 +365,8 @@ impl Daemon {
             while let Some(output) = self.machine.poll() {
                 self.carry_out_one(output);
             }
-            if !self.batch.is_waited_for() {
-                if !self.batch.entries.is_empty() {
+            if !self.pending.is_waited_for() {
+                if !self.pending.entries.is_empty() {
                     self.flush();
                 }
                 return;
@@ -376,15 +376,15 @@ impl Daemon {
     }
 
     fn flush(&mut self) {
-        let batch = std::mem::take(&mut self.batch);
+        let pending = std::mem::take(&mut self.pending);
         let now = self.clock.now();
-        let needed = batch.waits_for_disk();
+        let needed = pending.waits_for_disk();
         self.audit.expect_ends(self.machine.shown().len() as u64);
-        let mut durable = self.audit.write(&batch.entries, now, false);
+        let mut durable = self.audit.write(&pending.entries, now, false);
         // A log that has no room for connections may have some for the rest.
-        let connections: Vec<(Weight, Entry)> = batch.connections.iter().map(Connection::entry).collect();
+        let connections: Vec<(Weight, Entry)> = pending.connections.iter().map(Connection::entry).collect();
         let mut recorded = self.audit.write(&connections, now, false);
-        let passing: Vec<(Weight, Entry)> = batch.passing.iter().map(Passing::entry).collect();
+        let passing: Vec<(Weight, Entry)> = pending.passing.iter().map(Passing::entry).collect();
         let mut passes = self.audit.write(&passing, now, false);
         if needed {
             // One sync for all of them.
@@ -397,20 +397,20 @@ impl Daemon {
         }
         // Only what is in the log comes into the store.
         if durable
-            && !batch.changes.is_empty()
-            && let Err(error) = self.store.apply(&batch.changes, now)
+            && !pending.changes.is_empty()
+            && let Err(error) = self.store.apply(&pending.changes, now)
         {
             levee_ipc::say!("levee-sessiond: {error}");
             durable = false;
         }
-        self.keep_known(&batch.changes, durable);
-        for commit in batch.commits {
+        self.keep_known(&pending.changes, durable);
+        for commit in pending.commits {
             self.handle(Event::Committed(commit, durable));
         }
-        for connection in batch.connections {
+        for connection in pending.connections {
             self.pass_on(connection, recorded);
         }
-        for passing in batch.passing {
+        for passing in pending.passing {
             self.let_through(passing, passes);
         }
     }
@@ -423,9 +423,9 @@ impl Daemon {
                     Verdict::Noted => Weight::End,
                     _ => Weight::Grant,
                 };
-                self.batch.entries.extend(entries.into_iter().map(|entry| (weight(&entry), entry)));
-                self.batch.commits.push(commit);
-                self.batch.changes.extend(changes);
+                self.pending.entries.extend(entries.into_iter().map(|entry| (weight(&entry), entry)));
+                self.pending.commits.push(commit);
+                self.pending.changes.extend(changes);
             }
             Output::Audit(entry) => self.note(entry),
             Output::Count(counted) => self.counts.add(&counted, self.clock.now()),

@@ -95,7 +95,7 @@ impl Daemon {
 
     /// This may pass once that is in the log.
     pub(crate) fn passes(&mut self, grant: Grant<Pass>, ticket: u64) {
-        self.batch.passing.push(Passing { grant, ticket });
+        self.pending.passing.push(Passing { grant, ticket });
     }
 
     /// People have not released a message.

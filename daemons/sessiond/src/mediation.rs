@@ -112,7 +112,7 @@ impl Daemon {
                     mediator::Client::Session(id) => format!("session {id} from {from}"),
                     mediator::Client::Network(interface) => format!("the network at {interface} from {from}"),
                 };
-                self.batch.connections.push(Connection { label: label.clone(), ticket, why, grant });
+                self.pending.connections.push(Connection { label: label.clone(), ticket, why, grant });
             }
             None => {
                 self.counts.add_many("connections that no session or network has", 1, self.clock.now());

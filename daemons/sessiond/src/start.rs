@@ -20,9 +20,7 @@ use levee_policy::audit::{Chain, Hash};
 use levee_sys::sandbox::{Access, Sandbox};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
-use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 
 /// The system calls that sessiond may make.
 const FILTER: &str = include_str!("../../../conf/seccomp/sessiond.toml");
@@ -149,20 +147,9 @@ fn log_of(signer: &Channel) -> Result<Chain, String> {
 }
 
 fn read_site(fd: OwnedFd) -> Result<(Site, Digest), String> {
-    let file = File::from(fd);
-    let mut text = vec![0u8; MAX_SITE];
-    let mut length = 0;
-    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(format!("the site file: {e}")),
-        }
-    }
-    text.truncate(length);
+    let mut text = levee_daemon::whole(&fd, MAX_SITE).map_err(|e| format!("the site file: {e}"))?;
     let digest = digest_of(&text);
-    let text = String::from_utf8(text).map_err(|e| format!("the site file: {e}"))?;
+    let text = String::from_utf8(std::mem::take(&mut text)).map_err(|e| format!("the site file: {e}"))?;
     let site = Site::parse(&text).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
         format!("the site file has {} problems; the first: {first}", problems.len())

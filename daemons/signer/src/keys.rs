@@ -7,9 +7,7 @@ use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair};
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt as _;
 use zeroize::Zeroizing;
 
 /// A file with a P-384 key has about 300 bytes.
@@ -53,29 +51,16 @@ impl std::fmt::Display for KeyError {
 }
 
 /// What a key file has in it.
-fn text(fd: OwnedFd) -> Result<Zeroizing<Vec<u8>>, KeyError> {
-    let file = File::from(fd);
-    // Sized beforehand: a buffer that grows would leave unerased copies behind.
-    let mut text = Zeroizing::new(vec![0u8; MAX_FILE + 1]);
-    let mut length = 0;
-    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, length as u64) {
-            Ok(0) => break,
-            Ok(n) => length += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(KeyError::Io(e)),
-        }
-    }
-    if length > MAX_FILE {
-        return Err(KeyError::Pem);
-    }
-    text.truncate(length);
-    Ok(text)
+fn text(fd: &OwnedFd) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    levee_daemon::whole(fd, MAX_FILE).map_err(|e| match e.kind() {
+        std::io::ErrorKind::FileTooLarge => KeyError::Pem,
+        _ => KeyError::Io(e),
+    })
 }
 
 /// The one PEM block in a key file (RFC 7468): its label and content.
 pub fn pem(fd: OwnedFd) -> Result<(String, Zeroizing<Vec<u8>>), KeyError> {
-    let text = text(fd)?;
+    let text = text(&fd)?;
     let mut content = Zeroizing::new(vec![0u8; MAX_FILE]);
     let (label, length) = pkcs8::der::pem::decode(text.trim_ascii(), &mut content)
         .map(|(label, content)| (label.to_owned(), content.len()))
@@ -117,7 +102,7 @@ impl Keys {
         if self.keys.contains_key(&key_use) {
             return Err(KeyError::Twice);
         }
-        let der = decrypted(&text(fd)?, passphrase)?;
+        let der = decrypted(&text(&fd)?, passphrase)?;
         let key = Wiped::try_new(|| {
             // The curve is in the file; each of these takes its own alone.
             let on = |algorithm| EcdsaKeyPair::from_pkcs8(algorithm, der.as_bytes(), &self.random);

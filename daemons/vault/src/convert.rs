@@ -5,7 +5,7 @@ use levee_esp::{
     AddressRange, Install, InstallError, Outer, PairView, PortRange, SaKeys, Selector, SelectorSet,
     SessionPolicy, Spi, Suite,
 };
-use levee_ipc::vault::{self, Refusal, SaReport, SessionRecord};
+use levee_ipc::vault::{self, Cipher, Refusal, SaReport, SessionRecord};
 use levee_session::SessionId;
 
 /// A session's policy; `None` when a row makes no sense, which then must not be read as any other.
@@ -24,11 +24,11 @@ fn selector(row: &vault::Selector) -> Option<Selector> {
     })
 }
 
-fn suite(suite: vault::Suite) -> Suite {
-    match suite {
-        vault::Suite::Aes128Gcm => Suite::Aes128Gcm,
-        vault::Suite::Aes256Gcm => Suite::Aes256Gcm,
-        vault::Suite::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+fn suite(cipher: Cipher) -> Suite {
+    match cipher {
+        Cipher::Aes128Gcm => Suite::Aes128Gcm,
+        Cipher::Aes256Gcm => Suite::Aes256Gcm,
+        Cipher::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
     }
 }
 
@@ -38,7 +38,7 @@ fn suite(suite: vault::Suite) -> Suite {
 /// What to tell the keyer.
 pub fn install(
     session: SessionId,
-    with: vault::Suite,
+    cipher: Cipher,
     extended: bool,
     inbound: &vault::Sa,
     outbound: &vault::Sa,
@@ -47,7 +47,7 @@ pub fn install(
 ) -> Result<Install<SessionId>, Refusal> {
     let half = |sa: &vault::Sa| {
         let spi = Spi::new(sa.spi).ok_or(Refusal::Spi)?;
-        let keys = SaKeys::new(suite(with), sa.keying_material.expose()).ok_or(Refusal::KeyLength)?;
+        let keys = SaKeys::new(suite(cipher), sa.keying_material.expose()).ok_or(Refusal::KeyLength)?;
         Ok((spi, keys))
     };
     let aggregation = aggregation.map(|vault::Aggregation { packet, interval, fragment }| Aggregation {
@@ -76,10 +76,10 @@ pub fn report(pair: PairView<SessionId>) -> SaReport {
         session: pair.session,
         inbound_spi: pair.inbound.get(),
         outbound_spi: pair.outbound.get(),
-        suite: match pair.suite {
-            Suite::Aes128Gcm => vault::Suite::Aes128Gcm,
-            Suite::Aes256Gcm => vault::Suite::Aes256Gcm,
-            Suite::ChaCha20Poly1305 => vault::Suite::ChaCha20Poly1305,
+        cipher: match pair.suite {
+            Suite::Aes128Gcm => Cipher::Aes128Gcm,
+            Suite::Aes256Gcm => Cipher::Aes256Gcm,
+            Suite::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
         },
         peer: pair.peer,
         packets: pair.packets,

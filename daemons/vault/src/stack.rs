@@ -7,7 +7,7 @@ use levee_aead::Library;
 use levee_daemon::{Fatal, tunnel};
 use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
 use levee_ipc::agree::{
-    self, ARRIVING, Batch, Envelope, FromStack, GROWTH, LEAVING, MOST, Outgoing, ToStack,
+    self, ARRIVING, Envelope, FromStack, GROWTH, Items, LEAVING, MOST, Outgoing, ToStack,
 };
 use levee_ipc::vault::Report;
 use levee_session::SessionId;
@@ -63,8 +63,8 @@ impl tunnel::Stack for Stack {
                 self.sad.close_session(id);
                 FromStack::Taken(true)
             }
-            ToStack::Install { now, session, suite, esn, inbound, outbound, peer } => {
-                let pair = convert::install(session, suite, esn, &inbound, &outbound, peer.map(place), None);
+            ToStack::Install { now, session, cipher, esn, inbound, outbound, peer } => {
+                let pair = convert::install(session, cipher, esn, &inbound, &outbound, peer.map(place), None);
                 let install = |pair| self.sad.install(now, pair, &LIBRARY).map_err(convert::refusal);
                 FromStack::Installed(pair.and_then(install))
             }
@@ -72,7 +72,7 @@ impl tunnel::Stack for Stack {
                 FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.delete(spi).is_some()))
             }
             ToStack::Datagrams { now, datagrams } => {
-                let mut packets = Batch::new();
+                let mut packets = Items::new();
                 let mut whole = true;
                 for (from, datagram) in datagrams.iter() {
                     let packet = self.open(now, datagram, from).unwrap_or(&[]);
@@ -82,7 +82,7 @@ impl tunnel::Stack for Stack {
                 answer(whole, FromStack::Opened(packets))?
             }
             ToStack::Packets { now, packets } => {
-                let mut outgoing = Batch::new();
+                let mut outgoing = Items::new();
                 let mut whole = true;
                 for ((), packet) in packets.iter() {
                     let (what, datagram) = self.seal(now, packet);

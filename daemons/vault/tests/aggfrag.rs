@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
-use levee_ipc::vault::{Aggregation, Suite};
+use levee_ipc::vault::{Aggregation, Cipher};
 use levee_sys::ns;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ fn up(vnet: bool, aggregation: Aggregation) -> Bench {
     let mut bench = Bench::with(vnet, false);
     bench.sessions();
     let by = bench.server.group.address();
-    bench.keys_with(session(1), Suite::Aes256Gcm, true, by, Some(aggregation));
+    bench.keys_with(session(1), Cipher::Aes256Gcm, true, by, Some(aggregation));
     bench
 }
 
@@ -104,7 +104,7 @@ fn a_stream_goes_on_while_its_pairs_change_and_no_piece_is_lost() {
             }
         });
         for _ in 0..4 {
-            bench.keys_with(session(1), Suite::ChaCha20Poly1305, true, by, Some(FREE));
+            bench.keys_with(session(1), Cipher::ChaCha20Poly1305, true, by, Some(FREE));
             std::thread::sleep(Duration::from_millis(600));
         }
         over.store(true, Ordering::Relaxed);
@@ -159,7 +159,7 @@ fn at_a_constant_rate_the_wire_looks_the_same_whether_a_stream_runs_or_nothing_d
     let server = bench.server.group.address();
     let bind = || UdpSocket::bind("192.0.2.2:0");
     let [near, far] = [(); 2].map(|()| ns::in_net(bench.client.outer.as_fd(), bind).unwrap().unwrap());
-    bench.keys_with(session(1), Suite::Aes128Gcm, true, near.local_addr().unwrap(), Some(rate));
+    bench.keys_with(session(1), Cipher::Aes128Gcm, true, near.local_addr().unwrap(), Some(rate));
     let (stop, seen) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let phases = std::thread::scope(|scope| {
         scope.spawn(|| watch(&near, &far, server, &stop, &seen));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use levee_ipc::vault::{Aggregation, Suite};
+use levee_ipc::vault::{Aggregation, Cipher};
 use levee_sys::ns;
 
 /// A reproducible sequence (xorshift64).
@@ -95,7 +95,7 @@ fn no_wrong_byte_is_delivered_over_a_link_that_loses_repeats_reorders_and_corrup
         let server = bench.server.group.address();
         let bind = || UdpSocket::bind("192.0.2.2:0");
         let [near, far] = [(); 2].map(|()| ns::in_net(bench.client.outer.as_fd(), bind).unwrap().unwrap());
-        bench.keys_with(session(1), Suite::Aes256Gcm, true, near.local_addr().unwrap(), aggregation);
+        bench.keys_with(session(1), Cipher::Aes256Gcm, true, near.local_addr().unwrap(), aggregation);
         let stop = AtomicBool::new(false);
         let harm = std::thread::scope(|scope| {
             let relay = scope.spawn(|| relay(&near, &far, server, &stop));

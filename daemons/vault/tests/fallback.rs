@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use common::*;
-use levee_ipc::vault::Suite;
+use levee_ipc::vault::Cipher;
 use levee_sys::net::Net;
 use levee_sys::tun::{self, Offload};
 use levee_sys::{ns, udp};
@@ -119,7 +119,7 @@ fn a_sender_whose_device_lets_more_through_than_the_tunnel_is_told_what_fits() {
 fn a_vault_that_looks_on_for_long_carries_everything_and_sleeps_when_nothing_comes() {
     let mut bench = Bench::with_arguments(true, false, &["--poll", "10000", "--aead", "ring"]);
     bench.sessions();
-    bench.keys(session(1), Suite::Aes256Gcm, true);
+    bench.keys(session(1), Cipher::Aes256Gcm, true);
     everything_passes(&bench);
     let pid = bench.server.vault.child.pid.as_raw_nonzero();
     let sleeps = || {

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Bench, SLOT, SLOTS, hear, session, spi_of};
 use levee_hostile::{MOST, flood, resident};
-use levee_ipc::vault::{KeyerToVault, Sa, SessiondToVault, Suite, VaultToKeyer};
+use levee_ipc::vault::{Cipher, KeyerToVault, Sa, SessiondToVault, VaultToKeyer};
 use levee_ipc::warden::Order;
 use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::{Channel, Secret};
@@ -19,7 +19,7 @@ fn keys(number: u64) -> KeyerToVault {
     let sa = || Sa { spi: spi_of(SLOTS, SLOT, 7), keying_material: Secret::new(vec![1; 36]).unwrap() };
     KeyerToVault::Install {
         session: session(number as u8),
-        suite: Suite::Aes256Gcm,
+        cipher: Cipher::Aes256Gcm,
         esn: true,
         inbound: sa(),
         outbound: sa(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::peer::{install, material, server_spi};
 use common::*;
 use levee_ipc::Channel;
-use levee_ipc::vault::{KeyerToVault, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{Cipher, KeyerToVault, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::warden::{Order, Place};
 use levee_sys::pidfd::Child;
@@ -226,7 +226,7 @@ fn a_new_keyer_installs_and_deletes_what_the_old_one_did() {
     let mut bench = Bench::up(false);
     let replaced = replace(&bench.server.vault, VaultPart::Keyer);
     bench.server.vault.keyer = replaced;
-    bench.keys(session(1), Suite::ChaCha20Poly1305, false);
+    bench.keys(session(1), Cipher::ChaCha20Poly1305, false);
     bench
         .server
         .vault
@@ -273,7 +273,7 @@ fn a_killed_vault_is_replaced_on_the_same_descriptors_in_under_a_second() {
         Vault::start(Place::Server, bench.server.tun.as_fd(), &[(bench.server.group.address(), socket)]);
     bench.server.vault = vault;
     bench.server.vault.open(record(session(1), Place::Server));
-    bench.keys(session(1), Suite::Aes256Gcm, true);
+    bench.keys(session(1), Cipher::Aes256Gcm, true);
     // The client's side deletes the pair that its peer no longer has, as its keyer does.
     bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(1, 1, 1) }).unwrap();
     assert!(bench.ping(SECOND));
@@ -294,10 +294,10 @@ fn each_aead_library_can_be_asked_for_and_speaks_with_the_other() {
     let (a, b) = (restart(&server, Place::Server, "ring"), restart(&client, Place::Workstation, "aws-lc"));
     let mut bench = Bench::of(Host { vault: a, ..take(server) }, Host { vault: b, ..take(client) });
     bench.sessions();
-    for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305] {
-        bench.keys(session(1), suite, true);
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
+        bench.keys(session(1), cipher, true);
         std::thread::sleep(Duration::from_millis(550));
-        assert!(bench.ping(SECOND), "{suite:?}");
+        assert!(bench.ping(SECOND), "{cipher:?}");
     }
 }
 
@@ -346,7 +346,7 @@ fn a_ping_is_answered_while_packets_flood_in() {
 fn of_a_sessions_pairs_only_those_stay_that_the_keyer_names() {
     let mut bench = Bench::new();
     bench.sessions();
-    let [first, second, third] = [0; 3].map(|_| bench.keys(session(1), Suite::Aes256Gcm, true).0);
+    let [first, second, third] = [0; 3].map(|_| bench.keys(session(1), Cipher::Aes256Gcm, true).0);
     let vault = &bench.server.vault;
     vault.keyer.send(&KeyerToVault::Only { session: session(2), spis: vec![] }).unwrap();
     vault.keyer.send(&KeyerToVault::Only { session: session(1), spis: vec![first, third] }).unwrap();

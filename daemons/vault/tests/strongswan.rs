@@ -15,7 +15,7 @@ use levee_ike::{
 };
 use levee_ike_interop::{Host as Ike, Net as Wire, OURS, OURS6, Swan, THEIRS, THEIRS6, Tuning};
 use levee_ipc::Secret;
-use levee_ipc::vault::{KeyerToVault, Sa, Selector, SessionRecord, Suite, VaultToKeyer};
+use levee_ipc::vault::{Cipher, KeyerToVault, Sa, Selector, SessionRecord, VaultToKeyer};
 use levee_ipc::warden::Place;
 use levee_sys::net::Net;
 use levee_sys::udp::{self, SteeringGroup};
@@ -119,7 +119,7 @@ impl World {
 
     /// Agrees on a child with this algorithm and gives its keys to the vault.
     /// The `n`-th has an SPI of its own: strongSwan lets go of a deleted child's a moment after it says so.
-    fn child(&self, n: u32, encryption: Encryption, suite: Suite, theirs: IpAddr) -> Ike {
+    fn child(&self, n: u32, encryption: Encryption, cipher: Cipher, theirs: IpAddr) -> Ike {
         let plain = self.plain.try_clone().unwrap();
         let shared = UdpSocket::from(self.group.keyer().unwrap().try_clone_to_owned().unwrap());
         let mut ike = Ike::with(plain, shared, config(encryption), None);
@@ -144,7 +144,7 @@ impl World {
             .keyer
             .send(&KeyerToVault::Install {
                 session: session(1),
-                suite,
+                cipher,
                 esn: false,
                 inbound: sa(child.inbound, &child.inbound_keys),
                 outbound: sa(child.outbound, &child.outbound_keys),
@@ -184,17 +184,17 @@ fn pings(space: &OwnedFd, to: &str) -> bool {
 fn every_suite(ours: IpAddr, theirs: IpAddr) {
     let world = World::new(ours, theirs);
     let [_, swan] = world.wire.spaces().map(OwnedFd::from);
-    for (n, encryption, suite) in [
-        (1, Encryption::Aes128Gcm16, Suite::Aes128Gcm),
-        (2, Encryption::Aes256Gcm16, Suite::Aes256Gcm),
-        (3, Encryption::ChaCha20Poly1305, Suite::ChaCha20Poly1305),
+    for (n, encryption, cipher) in [
+        (1, Encryption::Aes128Gcm16, Cipher::Aes128Gcm),
+        (2, Encryption::Aes256Gcm16, Cipher::Aes256Gcm),
+        (3, Encryption::ChaCha20Poly1305, Cipher::ChaCha20Poly1305),
     ] {
-        let ike = world.child(n, encryption, suite, theirs);
+        let ike = world.child(n, encryption, cipher, theirs);
         for (ours, theirs) in INSIDE {
             for (from, to) in [(&world.compartment, theirs), (&swan, ours)] {
                 assert!(
                     pings(from, to),
-                    "{suite:?} {to}\n{:?}\n{}",
+                    "{cipher:?} {to}\n{:?}\n{}",
                     world.vault.counters(),
                     world.swan.log()
                 );

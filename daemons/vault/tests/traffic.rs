@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use levee_ipc::vault::Suite;
+use levee_ipc::vault::Cipher;
 use levee_ipc::warden::Place;
 use levee_sys::ns;
 
@@ -30,12 +30,12 @@ fn icmp_and_tcp_pass_with_offloads_under_every_suite_with_and_without_esn() {
 fn every_suite(vnet: bool) {
     let mut bench = Bench::with(vnet, false);
     bench.sessions();
-    for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305] {
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
         for esn in [true, false] {
-            bench.keys(session(1), suite, esn);
+            bench.keys(session(1), cipher, esn);
             // The newest pair is in use once it has settled.
             std::thread::sleep(Duration::from_millis(550));
-            assert!(bench.ping(SECOND), "{suite:?} {esn}");
+            assert!(bench.ping(SECOND), "{cipher:?} {esn}");
             tcp(&bench, SERVER_INNER, 300_000);
             tcp(&bench, SERVER_INNER6, 300_000);
         }
@@ -55,7 +55,7 @@ fn a_tunnel_over_ipv6_carries_both_families() {
     for vnet in [false, true] {
         let mut bench = Bench::with(vnet, true);
         bench.sessions();
-        bench.keys(session(1), Suite::Aes256Gcm, true);
+        bench.keys(session(1), Cipher::Aes256Gcm, true);
         assert!(bench.ping(SECOND));
         tcp(&bench, SERVER_INNER, 300_000);
         tcp(&bench, SERVER_INNER6, 300_000);
@@ -173,7 +173,7 @@ fn packets_wait_for_keys_and_then_go() {
         client.send_to(&[n], (SERVER_INNER, 53)).unwrap();
     }
     std::thread::sleep(SHORT);
-    bench.keys(session(1), Suite::Aes256Gcm, true);
+    bench.keys(session(1), Cipher::Aes256Gcm, true);
     server.set_read_timeout(Some(SECOND)).unwrap();
     for n in 0..10_u8 {
         let mut buffer = [0; 10];
@@ -211,7 +211,7 @@ fn large_datagrams_in_fragments_pass_where_selectors_name_ports() {
         }
         if place == Place::Server { &bench.server } else { &bench.client }.vault.open(record);
     }
-    bench.keys(session(1), Suite::Aes256Gcm, true);
+    bench.keys(session(1), Cipher::Aes256Gcm, true);
     for (server, client) in [(SERVER_INNER, CLIENT_INNER), (SERVER_INNER6, CLIENT_INNER6)] {
         let bound = |space: BorrowedFd<'_>, address: &str, port| {
             let socket = ns::in_net(space, || UdpSocket::bind((ip(address), port))).unwrap().unwrap();

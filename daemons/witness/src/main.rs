@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use levee_aead::Library;
 use levee_daemon::tunnel::{self, Stack};
 use levee_daemon::{Fatal, run};
-use levee_ipc::agree::{self, Batch, FromStack, ToStack};
-use levee_ipc::vault::{Refusal, Sa, Selector, SessionRecord, Suite};
+use levee_ipc::agree::{self, FromStack, Items, ToStack};
+use levee_ipc::vault::{Cipher, Refusal, Sa, Selector, SessionRecord};
 use levee_second::{Half, Refused, Row, Second};
 use levee_session::SessionId;
 
@@ -45,14 +45,14 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             second.close_session(id);
             FromStack::Taken(true)
         }
-        ToStack::Install { now: _, session, suite, esn, inbound, outbound, peer } => {
-            let suite = match suite {
-                Suite::Aes128Gcm => levee_esp::Suite::Aes128Gcm,
-                Suite::Aes256Gcm => levee_esp::Suite::Aes256Gcm,
-                Suite::ChaCha20Poly1305 => levee_esp::Suite::ChaCha20Poly1305,
+        ToStack::Install { now: _, session, cipher, esn, inbound, outbound, peer } => {
+            let suite = match cipher {
+                Cipher::Aes128Gcm => levee_esp::Suite::Aes128Gcm,
+                Cipher::Aes256Gcm => levee_esp::Suite::Aes256Gcm,
+                Cipher::ChaCha20Poly1305 => levee_esp::Suite::ChaCha20Poly1305,
             };
             let (inbound, outbound) = (half(&inbound), half(&outbound));
-            let taken = second.install(session, suite, esn, inbound, outbound, peer.map(place), &LIBRARY);
+            let taken = second.install(session, suite, esn, inbound, outbound, peer.map(outer_of), &LIBRARY);
             FromStack::Installed(taken.map_err(|refused| match refused {
                 Refused::NoSession => Refusal::NoSession,
                 Refused::Spi => Refusal::Spi,
@@ -65,9 +65,9 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             FromStack::Taken(true)
         }
         ToStack::Datagrams { now, datagrams } => {
-            let mut packets = Batch::new();
+            let mut packets = Items::new();
             for (from, datagram) in datagrams.iter() {
-                let packet = second.open(now, datagram, place(from.outer), from.ecn);
+                let packet = second.open(now, datagram, outer_of(from.outer), from.ecn);
                 if !packets.add((), packet.as_deref().unwrap_or_default()) {
                     return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }
@@ -75,9 +75,9 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             FromStack::Opened(packets)
         }
         ToStack::Check { now, packets, sealed } => {
-            let mut verdicts = Batch::new();
+            let mut verdicts = Items::new();
             for (((), packet), (to, datagram)) in packets.iter().zip(sealed.iter()) {
-                let agrees = second.agrees(now, packet, datagram, place(to.outer), to.ecn);
+                let agrees = second.agrees(now, packet, datagram, outer_of(to.outer), to.ecn);
                 if !verdicts.add(agrees, &[]) {
                     return Err(Fatal::new("answer the gate", "the answer is too large"));
                 }
@@ -99,6 +99,6 @@ fn half(sa: &Sa) -> Half<'_> {
     Half { spi: sa.spi, material: sa.keying_material.expose() }
 }
 
-fn place(outer: agree::Outer) -> levee_second::Place {
-    levee_second::Place { address: outer.address, socket: outer.socket }
+fn outer_of(outer: agree::Outer) -> levee_second::Outer {
+    levee_second::Outer { address: outer.address, socket: outer.socket }
 }

@@ -10,7 +10,7 @@
 //! packets has as many items as the question, in its order, and one with any other number is no answer.
 
 use crate::room::Room;
-use crate::vault::{Refusal, Report, Sa, SessionRecord, Suite};
+use crate::vault::{Cipher, Refusal, Report, Sa, SessionRecord};
 use levee_session::SessionId;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::net::SocketAddr;
@@ -27,23 +27,23 @@ pub const ARRIVING: usize = 63_000;
 pub const GROWTH: usize = 40;
 
 /// Packets that came from the device.
-pub type Packets = Batch<(), LEAVING>;
+pub type Packets = Items<(), LEAVING>;
 /// Datagrams that came, or packets that were in them.
-pub type Datagrams<H> = Batch<H, ARRIVING>;
+pub type Datagrams<H> = Items<H, ARRIVING>;
 /// Packets that are sealed.
-pub type Sealed<H> = Batch<H, { LEAVING + MOST * GROWTH }>;
+pub type Sealed<H> = Items<H, { LEAVING + MOST * GROWTH }>;
 /// A yes or no about each.
-pub type Verdicts = Batch<bool, 0>;
+pub type Verdicts = Items<bool, 0>;
 
 /// Up to [`MOST`] items of `BYTES` bytes together, each with something said of it: erased when dropped, absent from every
 /// `Debug` output.
-pub struct Batch<H, const BYTES: usize> {
+pub struct Items<H, const BYTES: usize> {
     /// What is said of each item, and its length. Together the items are as long as what is in `room`.
     items: Vec<(H, u16)>,
     room: Room,
 }
 
-impl<H, const BYTES: usize> Batch<H, BYTES> {
+impl<H, const BYTES: usize> Items<H, BYTES> {
     /// An empty one.
     pub fn new() -> Self {
         Self { items: Vec::with_capacity(MOST), room: Room::new() }
@@ -91,25 +91,25 @@ impl<H, const BYTES: usize> Batch<H, BYTES> {
     }
 }
 
-impl<H, const BYTES: usize> Default for Batch<H, BYTES> {
+impl<H, const BYTES: usize> Default for Items<H, BYTES> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<H, const BYTES: usize> std::fmt::Debug for Batch<H, BYTES> {
+impl<H, const BYTES: usize> std::fmt::Debug for Items<H, BYTES> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} items of {} bytes", self.len(), self.bytes().len())
     }
 }
 
-impl<H: Serialize, const BYTES: usize> Serialize for Batch<H, BYTES> {
+impl<H: Serialize, const BYTES: usize> Serialize for Items<H, BYTES> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (&self.items, Bytes(self.bytes())).serialize(serializer)
     }
 }
 
-impl<'de, H: Deserialize<'de>, const BYTES: usize> Deserialize<'de> for Batch<H, BYTES> {
+impl<'de, H: Deserialize<'de>, const BYTES: usize> Deserialize<'de> for Items<H, BYTES> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (items, Filled::<BYTES>(room)) = <(Vec<(H, u16)>, _)>::deserialize(deserializer)?;
         let total: usize = items.iter().map(|(_, length)| usize::from(*length)).sum();
@@ -184,7 +184,7 @@ pub enum ToStack {
         /// Whose.
         session: SessionId,
         /// For both directions.
-        suite: Suite,
+        cipher: Cipher,
         /// Extended sequence numbers (RFC 4303 2.2.1).
         esn: bool,
         /// Packets that arrive.
@@ -267,8 +267,8 @@ mod tests {
     use crate::{Channel, MAX_MESSAGE};
 
     /// As many items as there may be, as long as they may be, each with what takes most room beside it.
-    fn largest<H: Copy, const BYTES: usize>(head: H) -> Batch<H, BYTES> {
-        let mut batch = Batch::new();
+    fn largest<H: Copy, const BYTES: usize>(head: H) -> Items<H, BYTES> {
+        let mut batch = Items::new();
         for n in 0..MOST {
             let length = if n == 0 { BYTES - BYTES / MOST * (MOST - 1) } else { BYTES / MOST };
             assert!(batch.add(head, &vec![0xff; length]));
@@ -305,7 +305,7 @@ mod tests {
                 outgoing: largest(Outgoing::Send(envelope())),
                 expiring: vec![(u32::MAX, id); MOST],
             },
-            FromStack::Agreed((0..MOST).fold(Batch::new(), |mut verdicts, _| {
+            FromStack::Agreed((0..MOST).fold(Items::new(), |mut verdicts, _| {
                 assert!(verdicts.add(true, &[]));
                 verdicts
             })),
@@ -334,7 +334,7 @@ mod tests {
         let parse = |lengths: &[u16], bytes: usize| {
             let bytes = vec![7; bytes];
             let encoded = postcard::to_allocvec(&(lengths, Bytes(&bytes))).unwrap();
-            postcard::from_bytes::<Batch<(), 200>>(&encoded).is_ok()
+            postcard::from_bytes::<Items<(), 200>>(&encoded).is_ok()
         };
         assert!(parse(&[100, 0, 100], 200) && parse(&[], 0) && parse(&[1; MOST], MOST));
         assert!(!parse(&[1; MOST + 1], MOST + 1), "too many");

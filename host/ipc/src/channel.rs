@@ -12,8 +12,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::room::Room;
 
-/// The most bytes one message may have.
-pub const MAX_MESSAGE: usize = 64 * 1024;
 /// The most descriptors one message may carry.
 pub const MAX_FDS: usize = 16;
 
@@ -266,7 +264,7 @@ mod tests {
     fn nothing_of_a_message_stays_in_the_memory_that_the_thread_keeps_for_the_next() {
         let (a, b) = Channel::pair().unwrap();
         a.send(&vec![0xa5u8; 3_000]).unwrap();
-        assert!(matches!(a.send(&vec![0xa5u8; MAX_MESSAGE]), Err(SendError::TooLarge)));
+        assert!(matches!(a.send(&vec![0xa5u8; room::MAX_MESSAGE]), Err(SendError::TooLarge)));
         assert_eq!(room::kept(), (true, 1));
         b.recv::<Vec<u8>>().unwrap();
         a.send(&vec![0xa5u8; 3_000]).unwrap();

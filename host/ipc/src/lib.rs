@@ -54,9 +54,10 @@ pub mod tpe;
 pub mod vault;
 pub mod warden;
 
-pub use channel::{Channel, MAX_FDS, MAX_MESSAGE, Received, RecvError, SendError, decode};
+pub use channel::{Channel, MAX_FDS, Received, RecvError, SendError, decode};
 pub use frame::{CLASSES, FrameError, FrameReader, encode_frame};
 pub use levee_session::Rate;
+pub use room::MAX_MESSAGE;
 pub use room::erase;
 pub use secret::Secret;
 pub use stream::{Full, MAX_STREAMED, Stream};

@@ -1,8 +1,10 @@
 //! Memory for what is in a message, erased and kept by the thread: to clear 64 KiB for each message costs more than most
 //! messages do.
 
-use crate::MAX_MESSAGE;
 use std::cell::RefCell;
+
+/// The most bytes one message may have.
+pub const MAX_MESSAGE: usize = 64 * 1024;
 
 /// So many rooms a thread keeps; a question and its answers on both sides are fewer.
 const KEPT: usize = 8;

@@ -3,11 +3,12 @@
 use crate::Secret;
 use ipnet::IpNet;
 use levee_policy::DomainName;
-use levee_policy::site::Cipher;
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+pub use levee_policy::site::Cipher;
 
 /// One row of a session's policy: what may pass through its security associations (RFC 4301 4.4.1).
 ///
@@ -137,8 +138,8 @@ pub struct SaReport {
     pub inbound_spi: u32,
     /// The SPI under which packets leave.
     pub outbound_spi: u32,
-    /// Cipher suite.
-    pub suite: Suite,
+    /// What its packets are sealed by.
+    pub cipher: Cipher,
     /// Where its packets go: the peer's outer address and port, once known.
     pub peer: Option<SocketAddr>,
     /// Inner packets received and sent.
@@ -147,42 +148,12 @@ pub struct SaReport {
     pub bytes: (u64, u64),
 }
 
-/// An AEAD and its key length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Suite {
-    /// AES-GCM with a 16-byte tag and 128-bit key (RFC 4106).
-    Aes128Gcm,
-    /// AES-GCM with a 16-byte tag and 256-bit key (RFC 4106).
-    Aes256Gcm,
-    /// ChaCha20-Poly1305 (RFC 7634).
-    ChaCha20Poly1305,
-}
-
-impl Suite {
-    /// The same in the site's words.
-    pub fn cipher(self) -> Cipher {
-        match self {
-            Self::Aes128Gcm => Cipher::Aes128Gcm,
-            Self::Aes256Gcm => Cipher::Aes256Gcm,
-            Self::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
-        }
-    }
-
-    /// Bytes of keying material: the key, then a salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
-    pub fn keying_material(self) -> usize {
-        match self {
-            Self::Aes128Gcm => 16 + 4,
-            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32 + 4,
-        }
-    }
-}
-
 /// One direction's security association.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Sa {
     /// Its SPI, chosen by the receiver.
     pub spi: u32,
-    /// Key and salt, as long as [`Suite::keying_material`] says.
+    /// The key, then a salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
     pub keying_material: Secret,
 }
 
@@ -229,7 +200,7 @@ pub enum KeyerToVault {
         /// Whose.
         session: SessionId,
         /// For both directions.
-        suite: Suite,
+        cipher: Cipher,
         /// Extended sequence numbers (RFC 4303 2.2.1).
         esn: bool,
         /// Packets that arrive.
@@ -291,7 +262,7 @@ pub enum Refusal {
     Spi,
     /// The SPI is in use.
     SpiInUse,
-    /// The keying material is not of the suite's length.
+    /// The keying material is not of the cipher's length.
     KeyLength,
     /// There is no room for more.
     Full,

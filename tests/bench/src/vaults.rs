@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use levee_esp::{Spi, Steering};
 use levee_ipc::vault::{
-    Aggregation, KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
+    Aggregation, Cipher, KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, VaultToKeyer,
     VaultToSessiond,
 };
 use levee_ipc::warden::stack::StackPart;
@@ -155,9 +155,9 @@ impl Vault {
         peer: Option<SocketAddr>,
         aggregation: Option<Aggregation>,
     ) -> io::Result<()> {
-        let suite = Suite::Aes256Gcm;
+        let cipher = Cipher::Aes256Gcm;
         let message =
-            KeyerToVault::Install { session, suite, esn: true, inbound, outbound, peer, aggregation };
+            KeyerToVault::Install { session, cipher, esn: true, inbound, outbound, peer, aggregation };
         self.keyer.send(&message).map_err(other)?;
         loop {
             match hear(&self.keyer)? {
@@ -231,7 +231,8 @@ fn session(label: u16, number: u32) -> SessionId {
 }
 
 fn sa(spi: u32, of: u32) -> io::Result<Sa> {
-    let length = Suite::Aes256Gcm.keying_material() as u32;
+    // AES-256-GCM: the key, then a salt of 4 bytes (RFC 4106 8.1).
+    let length = 32 + 4_u32;
     let octets = of.to_be_bytes();
     let bytes = octets.into_iter().cycle().zip(0..length).map(|(octet, n)| octet ^ (n * 7) as u8).collect();
     Ok(Sa { spi, keying_material: Secret::new(bytes).ok_or_else(|| other("no such secret"))? })

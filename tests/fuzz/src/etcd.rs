@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 
 use http::Connection;
 use levee_ipc::federation::{ENVELOPE, PAGE, PAGES};
-use table::{Batch, Found, Place, Table, Watch};
+use table::{Found, News, OwnKeys, Table, Watch};
 
 /// A stream that says this, in pieces, and takes anything.
 struct Said<'a> {
@@ -47,9 +47,9 @@ fn connection(stream: &[u8], piece: usize) -> Connection<Said<'_>> {
 }
 
 /// All that a watch says until it ends.
-fn watched(stream: &[u8], piece: usize) -> Vec<Batch> {
+fn watched(stream: &[u8], piece: usize) -> Vec<News> {
     let place =
-        Place { site: "harbour".parse().expect("a site"), me: "one.example".parse().expect("a name") };
+        OwnKeys { site: "harbour".parse().expect("a site"), me: "one.example".parse().expect("a name") };
     let table = Table::new(
         &place,
         vec!["one.example".parse().expect("a name"), "two.example".parse().expect("a name")],

@@ -58,14 +58,14 @@ pub(super) enum Alu {
 
 /// A place in the program that jumps go to.
 #[derive(Clone, Copy)]
-pub(super) struct Place(usize);
+pub(super) struct Target(usize);
 
 /// A program on its way.
 #[derive(Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
     places: Vec<Option<usize>>,
-    jumps: Vec<(usize, Place)>,
+    jumps: Vec<(usize, Target)>,
 }
 
 impl Assembler {
@@ -74,13 +74,13 @@ impl Assembler {
     }
 
     /// A place that is not yet anywhere.
-    pub(super) fn place(&mut self) -> Place {
+    pub(super) fn place(&mut self) -> Target {
         self.places.push(None);
-        Place(self.places.len() - 1)
+        Target(self.places.len() - 1)
     }
 
     /// Here it is.
-    pub(super) fn here(&mut self, place: Place) {
+    pub(super) fn here(&mut self, place: Target) {
         let at = self.code.len();
         if let Some(slot) = self.places.get_mut(place.0) {
             *slot = Some(at);
@@ -88,7 +88,7 @@ impl Assembler {
     }
 
     /// Whether a jump goes there.
-    pub(super) fn is_used(&self, place: Place) -> bool {
+    pub(super) fn is_used(&self, place: Target) -> bool {
         self.jumps.iter().any(|(_, to)| to.0 == place.0)
     }
 
@@ -130,17 +130,17 @@ impl Assembler {
         self.add(0x62 | size as u8, base, 0, offset, value);
     }
 
-    pub(super) fn jump(&mut self, to: Place) {
+    pub(super) fn jump(&mut self, to: Target) {
         self.jumps.push((self.code.len(), to));
         self.add(0x05, 0, 0, 0, 0);
     }
 
-    pub(super) fn jump_if(&mut self, register: Register, test: If, value: i32, to: Place) {
+    pub(super) fn jump_if(&mut self, register: Register, test: If, value: i32, to: Target) {
         self.jumps.push((self.code.len(), to));
         self.add(0x05 | test as u8, register, 0, 0, value);
     }
 
-    pub(super) fn jump_if_register(&mut self, register: Register, test: If, other: Register, to: Place) {
+    pub(super) fn jump_if_register(&mut self, register: Register, test: If, other: Register, to: Target) {
         self.jumps.push((self.code.len(), to));
         self.add(0x0d | test as u8, register, other, 0, 0);
     }

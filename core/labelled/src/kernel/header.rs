@@ -1,7 +1,7 @@
 //! What both programs begin and end with: the header, its options, and the drops. As `ipv4.rs`, step by step.
 
 use super::Map;
-use super::assembler::{Alu, Assembler, FRAME, If, Instruction, Place, Register, Size};
+use super::assembler::{Alu, Assembler, FRAME, If, Instruction, Register, Size, Target};
 use crate::Drop;
 use crate::cipso;
 
@@ -56,7 +56,7 @@ pub(super) const FOUND_LENGTH: i16 = -160;
 /// A program with a place for each reason to drop.
 pub(super) struct Program {
     pub(super) asm: Assembler,
-    drops: Vec<Place>,
+    drops: Vec<Target>,
 }
 
 impl Program {
@@ -69,13 +69,13 @@ impl Program {
     }
 
     /// Where a packet goes that is dropped for this reason.
-    pub(super) fn drop(&self, reason: Drop) -> Place {
+    pub(super) fn drop(&self, reason: Drop) -> Target {
         // There is a place for each of them.
         self.drops.get(reason as usize).copied().unwrap_or_else(|| Assembler::default().place())
     }
 
     /// Goes to `arp` for ARP, to `six` for IPv6 where that is taken, on for IPv4, and drops what else there is.
-    pub(super) fn protocols(&mut self, arp: Place, six: Option<Place>) {
+    pub(super) fn protocols(&mut self, arp: Target, six: Option<Target>) {
         let malformed = self.drop(Drop::Malformed);
         let asm = &mut self.asm;
         asm.load(Size::Word, 0, PACKET, VLAN);
@@ -236,7 +236,7 @@ impl Program {
 }
 
 /// Reads so many octets of the header as register 4 has.
-fn load_header(asm: &mut Assembler, malformed: Place) {
+fn load_header(asm: &mut Assembler, malformed: Target) {
     asm.with(Alu::Move, 1, PACKET);
     asm.set(Alu::Move, 2, ETHERNET);
     asm.stack(3, HEADER);

@@ -1,6 +1,6 @@
 //! What the programs do with IPv6. As `ipv6.rs`, step by step.
 
-use super::assembler::{Alu, FRAME, If, Place, Size};
+use super::assembler::{Alu, FRAME, If, Size, Target};
 use super::header::{
     ETHERNET, HEADER_LENGTH as HOP_BY_HOP, LENGTH, LOAD_BYTES, LOOK_UP, MARK, OTHER, PACKET, PASS, Program,
     RECOMPUTE, STORE_BYTES, TOTAL,
@@ -34,7 +34,7 @@ const INDEX: i16 = NEIGHBOUR;
 const _: () = assert!(INDEX >= -512 && SIX_OPTION <= 144 && SIX_DATAGRAM <= 40 && SIX_HEADER <= MOST_OPTIONS);
 
 /// From the link: to the compartment of its label, to `link` for what neighbours say, or nowhere.
-pub(super) fn from_link(program: &mut Program, domain: &Domain, link: Place) {
+pub(super) fn from_link(program: &mut Program, domain: &Domain, link: Target) {
     parse(program);
     scan(program);
     look_up(program, domain, link);
@@ -274,7 +274,7 @@ fn scan(program: &mut Program) {
 }
 
 /// Register 9 = the interface that the label's packets go to.
-fn look_up(program: &mut Program, domain: &Domain, link: Place) {
+fn look_up(program: &mut Program, domain: &Domain, link: Target) {
     let (unlabelled, bad) = (program.drop(Drop::Unlabelled), program.drop(Drop::BadOption));
     let asm = &mut program.asm;
     let (labelled, known) = (asm.place(), asm.place());

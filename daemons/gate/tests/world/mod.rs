@@ -16,7 +16,7 @@ use levee_esp::{
 };
 use levee_ipc::agree::{FromStack, ToStack};
 use levee_ipc::vault::{
-    KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer, VaultToSessiond,
+    Cipher, KeyerToVault, Sa, Selector, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
 };
 use levee_ipc::warden::stack::StackPart;
 use levee_ipc::warden::vault::GatePart;
@@ -255,8 +255,13 @@ impl World {
     }
 
     /// A new pair at both ends; answers what the gate says.
-    pub fn install(&mut self, suite: Suite, esn: bool) -> VaultToKeyer {
+    pub fn install(&mut self, cipher: Cipher, esn: bool) -> VaultToKeyer {
         self.pairs += 1;
+        let suite = match cipher {
+            Cipher::Aes128Gcm => levee_esp::Suite::Aes128Gcm,
+            Cipher::Aes256Gcm => levee_esp::Suite::Aes256Gcm,
+            Cipher::ChaCha20Poly1305 => levee_esp::Suite::ChaCha20Poly1305,
+        };
         let material = self.material().map(|bytes| bytes[..suite.keying_material()].to_vec());
         let mut next = self.pairs << 12;
         let number = || {
@@ -268,7 +273,7 @@ impl World {
         let sa = |spi, material: &[u8]| Sa { spi, keying_material: Secret::new(material.to_vec()).unwrap() };
         let install = KeyerToVault::Install {
             session: session(1),
-            suite,
+            cipher,
             esn,
             inbound: sa(spis.0, &material[0]),
             outbound: sa(spis.1, &material[1]),
@@ -276,11 +281,6 @@ impl World {
             aggregation: None,
         };
         self.keyer.send(&install).unwrap();
-        let suite = match suite {
-            Suite::Aes128Gcm => levee_esp::Suite::Aes128Gcm,
-            Suite::Aes256Gcm => levee_esp::Suite::Aes256Gcm,
-            Suite::ChaCha20Poly1305 => levee_esp::Suite::ChaCha20Poly1305,
-        };
         let half = |spi, material: &[u8]| (Spi::new(spi).unwrap(), SaKeys::new(suite, material).unwrap());
         let peer = Outer { address: self.group.address(), socket: 0 };
         let pair = Install {
@@ -295,14 +295,14 @@ impl World {
         hear(&self.keyer)
     }
 
-    pub fn keys(&mut self, suite: Suite, esn: bool) {
-        assert!(matches!(self.install(suite, esn), VaultToKeyer::Installed { .. }));
+    pub fn keys(&mut self, cipher: Cipher, esn: bool) {
+        assert!(matches!(self.install(cipher, esn), VaultToKeyer::Installed { .. }));
     }
 
     /// Session and keys.
-    pub fn up(&mut self, suite: Suite, esn: bool) {
+    pub fn up(&mut self, cipher: Cipher, esn: bool) {
         self.open();
-        self.keys(suite, esn);
+        self.keys(cipher, esn);
     }
 
     pub fn counters(&self) -> BTreeMap<String, u64> {

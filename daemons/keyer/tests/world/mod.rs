@@ -10,7 +10,7 @@ use levee_ike::{
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
-use levee_ipc::vault::{Aggregation, Carriage, KeyerToVault, Sa, Suite, VaultToKeyer};
+use levee_ipc::vault::{Aggregation, Carriage, Cipher, KeyerToVault, Sa, VaultToKeyer};
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::{Nothing, Order, Place, Said};
 use levee_ipc::{Channel, Secret};
@@ -327,7 +327,7 @@ pub struct Keys {
     pub session: SessionId,
     pub inbound: (u32, Vec<u8>),
     pub outbound: (u32, Vec<u8>),
-    pub suite: Suite,
+    pub cipher: Cipher,
     pub peer: Option<SocketAddr>,
     pub aggregation: Option<Aggregation>,
 }
@@ -356,10 +356,10 @@ pub fn silent(vault: &Channel, within: Duration) -> bool {
 /// The next keys that a vault gets; it says that it has them.
 pub fn keys(vault: &Channel) -> Keys {
     match told(vault) {
-        KeyerToVault::Install { session, suite, inbound, outbound, peer, aggregation, .. } => {
+        KeyerToVault::Install { session, cipher, inbound, outbound, peer, aggregation, .. } => {
             let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
             let (inbound, outbound) = (of(inbound), of(outbound));
-            let keys = Keys { session, inbound, outbound, suite, peer, aggregation };
+            let keys = Keys { session, inbound, outbound, cipher, peer, aggregation };
             vault.send(&VaultToKeyer::Installed { spi: keys.inbound.0 }).unwrap();
             keys
         }

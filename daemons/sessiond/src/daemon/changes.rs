@@ -36,8 +36,8 @@ impl Daemon {
             Err(error) => return levee_ipc::say!("levee-sessiond: {error}"),
         };
         if let Some((entry, change)) = self.known.look(subject, now) {
-            self.batch.entries.push((Weight::Grant, entry));
-            self.batch.changes.push(change);
+            self.pending.entries.push((Weight::Grant, entry));
+            self.pending.changes.push(change);
         }
     }
 

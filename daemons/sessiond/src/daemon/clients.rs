@@ -309,7 +309,7 @@ impl Daemon {
             _ => Err(std::io::ErrorKind::NotFound.into()),
         };
         if let Ok(file) = &stored {
-            self.batch.changes.push(Subject::Password(user.clone()).is(Some(digest_of(file.as_bytes()))));
+            self.pending.changes.push(Subject::Password(user.clone()).is(Some(digest_of(file.as_bytes()))));
         }
         self.handle(Event::PasswordStored(id, stored.is_ok()));
     }

@@ -210,7 +210,7 @@ impl Daemon {
                 verdict: Verdict::Denied,
                 reason: format!("they disagreed about {packets} packets: all of them were dropped"),
             };
-            self.batch.entries.push((Weight::Note, entry));
+            self.pending.entries.push((Weight::Note, entry));
         }
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use levee_esp::Steering;
 use levee_ipc::vault::{
-    Aggregation, KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, Suite, VaultToKeyer,
+    Aggregation, Cipher, KeyerToVault, Report, Sa, Selector, SessionRecord, SessiondToVault, VaultToKeyer,
     VaultToSessiond,
 };
 use levee_ipc::warden::vault::VaultPart;
@@ -192,6 +192,14 @@ impl Host {
     }
 }
 
+/// Bytes of keying material: the key, then a salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
+pub fn material_length(cipher: Cipher) -> u32 {
+    match cipher {
+        Cipher::Aes128Gcm => 16 + 4,
+        Cipher::Aes256Gcm | Cipher::ChaCha20Poly1305 => 32 + 4,
+    }
+}
+
 pub struct Bench {
     pub server: Host,
     pub client: Host,
@@ -330,53 +338,53 @@ impl Bench {
         aggregation: Option<Aggregation>,
     ) -> (u32, u32) {
         let by = self.server.group.address();
-        self.install_at(worker, id, Suite::Aes256Gcm, true, by, [aggregation; 2])
+        self.install_at(worker, id, Cipher::Aes256Gcm, true, by, [aggregation; 2])
     }
 
     /// A new pair for session `id` at both ends; answers the server's and the client's inbound SPI.
-    pub fn keys(&mut self, id: SessionId, suite: Suite, esn: bool) -> (u32, u32) {
-        self.keys_by(id, suite, esn, self.server.group.address())
+    pub fn keys(&mut self, id: SessionId, cipher: Cipher, esn: bool) -> (u32, u32) {
+        self.keys_by(id, cipher, esn, self.server.group.address())
     }
 
     /// As [`Bench::keys`], with the server behind `by`.
-    pub fn keys_by(&mut self, id: SessionId, suite: Suite, esn: bool, by: SocketAddr) -> (u32, u32) {
-        self.keys_with(id, suite, esn, by, None)
+    pub fn keys_by(&mut self, id: SessionId, cipher: Cipher, esn: bool, by: SocketAddr) -> (u32, u32) {
+        self.keys_with(id, cipher, esn, by, None)
     }
 
     /// As [`Bench::keys_by`], in AGGFRAG payloads.
     pub fn keys_with(
         &mut self,
         id: SessionId,
-        suite: Suite,
+        cipher: Cipher,
         esn: bool,
         by: SocketAddr,
         aggregation: Option<Aggregation>,
     ) -> (u32, u32) {
-        self.install(id, suite, esn, by, [aggregation; 2])
+        self.install(id, cipher, esn, by, [aggregation; 2])
     }
 
     /// A pair of whose carriage server and client think differently.
     pub fn keys_at_odds(&mut self, id: SessionId, server: Option<Aggregation>, client: Option<Aggregation>) {
         let by = self.server.group.address();
-        self.install(id, Suite::Aes256Gcm, true, by, [server, client]);
+        self.install(id, Cipher::Aes256Gcm, true, by, [server, client]);
     }
 
     fn install(
         &mut self,
         id: SessionId,
-        suite: Suite,
+        cipher: Cipher,
         esn: bool,
         by: SocketAddr,
         aggregation: [Option<Aggregation>; 2],
     ) -> (u32, u32) {
-        self.install_at(0, id, suite, esn, by, aggregation)
+        self.install_at(0, id, cipher, esn, by, aggregation)
     }
 
     fn install_at(
         &mut self,
         worker: u16,
         id: SessionId,
-        suite: Suite,
+        cipher: Cipher,
         esn: bool,
         by: SocketAddr,
         aggregation: [Option<Aggregation>; 2],
@@ -388,7 +396,7 @@ impl Bench {
         let spis = (spi(Place::Server, SLOTS), spi(Place::Workstation, workers));
         let worker = usize::from(worker);
         let sa = |spi: u32, from_client: bool| {
-            let length = suite.keying_material() as u32;
+            let length = material_length(cipher);
             let bytes = (0..length).map(|b| (b * 7 + n * 31 + u32::from(from_client)) as u8).collect();
             Sa { spi, keying_material: Secret::new(bytes).unwrap() }
         };
@@ -402,7 +410,7 @@ impl Bench {
                 .keyer
                 .send(&KeyerToVault::Install {
                     session: id,
-                    suite,
+                    cipher,
                     esn,
                     inbound,
                     outbound,
@@ -425,7 +433,7 @@ impl Bench {
     pub fn up(vnet: bool) -> Self {
         let mut bench = Self::with(vnet, false);
         bench.sessions();
-        bench.keys(session(1), Suite::Aes256Gcm, true);
+        bench.keys(session(1), Cipher::Aes256Gcm, true);
         bench
     }
 

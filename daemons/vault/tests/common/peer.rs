@@ -35,7 +35,7 @@ pub fn install(vault: &Vault, session: SessionId, n: u32, spi: u32) -> VaultToKe
     let secret = |from_peer| Secret::new(material(n, from_peer)).unwrap();
     let message = KeyerToVault::Install {
         session,
-        suite: levee_ipc::vault::Suite::Aes256Gcm,
+        cipher: levee_ipc::vault::Cipher::Aes256Gcm,
         esn: true,
         inbound: Sa { spi, keying_material: secret(true) },
         outbound: Sa { spi: 0x00a0_0000 | n, keying_material: secret(false) },

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::*;
 use levee_guest::{Guest, TAP};
 use levee_ipc::Secret;
-use levee_ipc::vault::{KeyerToVault, Sa, Suite, VaultToKeyer};
+use levee_ipc::vault::{Cipher, KeyerToVault, Sa, VaultToKeyer};
 use levee_ipc::warden::Place;
 use levee_sys::net::Net;
 use levee_sys::udp::{self, SteeringGroup};
@@ -93,17 +93,17 @@ impl World {
     }
 
     /// New keys at both ends, in datagrams of one family.
-    fn keys(&mut self, suite: Suite, esn: bool, outside: (&str, &str)) {
+    fn keys(&mut self, cipher: Cipher, esn: bool, outside: (&str, &str)) {
         let n = self.next;
         self.next += 1;
         let (to_vault, to_guest) = (spi_of(SLOTS, SLOT, n), 1 << 20 | n);
         let material = |way: u32| -> Vec<u8> {
-            (0..suite.keying_material() as u32).map(|b| (b * 5 + n * 37 + way * 101) as u8).collect()
+            (0..material_length(cipher)).map(|b| (b * 5 + n * 37 + way * 101) as u8).collect()
         };
         let sa = |spi, way| Sa { spi, keying_material: Secret::new(material(way)).unwrap() };
         let install = KeyerToVault::Install {
             session: session(1),
-            suite,
+            cipher,
             esn,
             inbound: sa(to_vault, 0),
             outbound: sa(to_guest, 1),
@@ -118,9 +118,9 @@ impl World {
                 other => panic!("{other:?}"),
             }
         }
-        let algorithm = match suite {
-            Suite::Aes128Gcm | Suite::Aes256Gcm => "rfc4106(gcm(aes))",
-            Suite::ChaCha20Poly1305 => "rfc7539esp(chacha20,poly1305)",
+        let algorithm = match cipher {
+            Cipher::Aes128Gcm | Cipher::Aes256Gcm => "rfc4106(gcm(aes))",
+            Cipher::ChaCha20Poly1305 => "rfc7539esp(chacha20,poly1305)",
         };
         let numbers = if esn { "replay-window 64 flag esn" } else { "replay-window 32" };
         let (vault, guest) = outside;
@@ -213,15 +213,15 @@ fn the_linux_kernel_understands_our_esp_and_ah_and_we_understand_its() {
 }
 
 fn streams_and_pings_pass_in_every_suite_family_and_number_size(world: &mut World) {
-    for suite in [Suite::Aes128Gcm, Suite::Aes256Gcm, Suite::ChaCha20Poly1305] {
+    for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
         for esn in [true, false] {
-            world.keys(suite, esn, OUTSIDE[0]);
-            world.exchange(&format!("{suite:?}, esn {esn}, IPv4 outside"));
+            world.keys(cipher, esn, OUTSIDE[0]);
+            world.exchange(&format!("{cipher:?}, esn {esn}, IPv4 outside"));
         }
     }
-    for (suite, esn) in [(Suite::Aes256Gcm, true), (Suite::ChaCha20Poly1305, false)] {
-        world.keys(suite, esn, OUTSIDE[1]);
-        world.exchange(&format!("{suite:?}, esn {esn}, IPv6 outside"));
+    for (cipher, esn) in [(Cipher::Aes256Gcm, true), (Cipher::ChaCha20Poly1305, false)] {
+        world.keys(cipher, esn, OUTSIDE[1]);
+        world.exchange(&format!("{cipher:?}, esn {esn}, IPv6 outside"));
     }
     let counters = world.vault.counters();
     for drop in
