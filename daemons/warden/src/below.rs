@@ -1,9 +1,10 @@
 //! The labels whose documents one label reads: those that it dominates, by the policy's own decision on each.
 
+use crate::options::Options;
 use levee_policy::site::Service;
 use levee_policy::{Label, LabelName, Range, Site, Who};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Ends the name of the image of a label's own store.
 pub const OWN: &str = ".img";
@@ -11,6 +12,14 @@ pub const OWN: &str = ".img";
 pub const COPIES: &str = ".below.img";
 /// Ends the name of the image with the snapshot of a label's store.
 pub const SNAPSHOT: &str = ".snapshot.img";
+
+/// So many bytes an image for a snapshot has beside those of the store: for what upflow itself keeps there.
+pub const SNAPSHOT_BESIDES: u64 = 1 << 20;
+
+/// Where a label's snapshot is.
+pub fn snapshot(name: &LabelName, options: &Options) -> PathBuf {
+    options.state.join("stores").join(format!("{}{}", name.file_name(), SNAPSHOT))
+}
 
 /// Of no more labels than this in one service's range is it said that they could have documents before they have run:
 /// each costs its readers a descriptor, a look at every pass, and a place on the page. (Seven categories give more.)

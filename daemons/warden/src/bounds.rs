@@ -1,9 +1,6 @@
 //! What each of levee's own processes may use: a control group for each, in which no other process is. Who reaches the limit on
 //! memory is killed, alone, and started again by the rule for what has ended; beyond the limit on processes nothing is started.
 
-use crate::process::Key;
-use crate::stacks;
-use levee_ipc::warden::Role;
 use levee_sys::Result;
 use levee_sys::cgroup::{Cgroup, Limits};
 use std::time::Duration;
@@ -82,33 +79,6 @@ pub const BOUNDS: [Bound; 18] = [
     bound("logger", 64, 4, "lines of 1 KiB; two files of 1 MiB"),
 ];
 
-/// What `levee up`, the warden and those that make images may use together: all that runs in a unit's own group, since every other process
-/// has one elsewhere. The units of `conf/systemd` say the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unit {
-    /// MiB: `MemoryMax`.
-    pub memory: u64,
-    /// Processes and threads: `TasksMax`.
-    pub processes: u64,
-}
-
-/// MiB for the warden and `levee up`, and what they have read of files and not been asked to give back.
-const WARDEN: u64 = 512;
-/// MiB for one that makes an image.
-const MAKER: u64 = 256;
-/// Processes and threads of one that makes an image, with the programs that it runs.
-const MAKER_PROCESSES: u64 = 32;
-/// Makers at a time: of labels' stores, of partitions' files, of the programs' image, of a network's rules.
-const MAKERS: u64 = 2 * crate::making::AT_ONCE as u64 + 2;
-
-/// The images of services' programs lie in the server's memory.
-pub const SERVER_UNIT: Unit = Unit {
-    memory: (crate::programs::MEMORY >> 20) + WARDEN + MAKERS * MAKER,
-    processes: 64 + MAKERS * MAKER_PROCESSES,
-};
-/// A workstation makes no image.
-pub const WORKSTATION_UNIT: Unit = Unit { memory: WARDEN, processes: 64 };
-
 /// A process's own group; it goes with the value.
 #[derive(Debug)]
 pub struct Group {
@@ -155,29 +125,6 @@ impl Drop for Group {
     }
 }
 
-/// The row of a process that is not its role's alone.
-pub fn name(key: &Key, program: Option<&str>) -> &'static str {
-    match key.role {
-        Role::Sessiond => "sessiond",
-        Role::Signer => "signer",
-        Role::Tps => "tps",
-        Role::Keyer => "keyer",
-        Role::Fsd => "fsd",
-        Role::Tpe => "tpe",
-        Role::Layer => "layer",
-        Role::Vault if program == Some(stacks::GATE) => "gate",
-        Role::Vault => "vault",
-        Role::Stack => "stack",
-        Role::Witness => "witness",
-        Role::Mediator => "mediator",
-        Role::Snapshot => "upflow-snapshot",
-        Role::Copy => "upflow-copy",
-        Role::Channel => "channel",
-        Role::Frames => "frames",
-        Role::Guard => "guard",
-    }
-}
-
 fn of(name: &str) -> Bound {
     // What had no row would have the least.
     let [.., least] = BOUNDS;
@@ -187,4 +134,34 @@ fn of(name: &str) -> Bound {
 fn half_of_the_host() -> u64 {
     let host = rustix::system::sysinfo();
     host.totalram.saturating_mul(host.mem_unit.into()) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{making, programs};
+
+    /// MiB for the warden and `levee up`, and what they have read of files and not been asked to give back.
+    const WARDEN: u64 = 512;
+    /// MiB for one that makes an image.
+    const MAKER: u64 = 256;
+    /// Processes and threads of one that makes an image, with the programs that it runs.
+    const MAKER_PROCESSES: u64 = 32;
+    /// Makers at a time: of labels' stores, of partitions' files, of the programs' image, of a network's rules.
+    const MAKERS: u64 = 2 * making::AT_ONCE as u64 + 2;
+
+    #[test]
+    fn the_units_bound_what_runs_in_their_own_group_by_the_sum_of_what_that_may_use() {
+        // `levee up`, the warden and those that make images: every other process has a group elsewhere. The images of services' programs
+        // lie in the server's memory; a workstation makes none.
+        let server = (programs::MEMORY >> 20) + WARDEN + MAKERS * MAKER;
+        let units = [
+            (include_str!("../../../conf/systemd/levee@.service"), server, 64 + MAKERS * MAKER_PROCESSES),
+            (include_str!("../../../conf/systemd/levee-workstation.service"), WARDEN, 64),
+        ];
+        for (text, memory, processes) in units {
+            for line in [format!("MemoryMax={memory}M"), format!("TasksMax={processes}")] {
+                assert_eq!(text.lines().filter(|one| **one == line).count(), 1, "no {line} in\n{text}");
+            }
+        }
+    }
 }

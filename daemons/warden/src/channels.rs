@@ -2,9 +2,10 @@
 //! anew whenever a partition's program starts, and the process is given the other ends, of which the wrong half is shut.
 
 use crate::compartment::Network;
+use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
-use crate::process::{Key, Process, Start};
+use crate::process::{Process, Start};
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log};
 use levee_ipc::warden::Role;

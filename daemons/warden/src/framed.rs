@@ -1,7 +1,8 @@
 //! Frames: which groups of processes what keeps the frames (`daemons/frames`) has been given, and what it says of them.
 
+use crate::key::Key;
 use crate::partition::Partition;
-use crate::process::{Key, Process};
+use crate::process::Process;
 use levee_ipc::warden::FramesState;
 use levee_ipc::warden::frames::{Frame, FramesPart};
 use levee_policy::site::Frames;

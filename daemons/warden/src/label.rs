@@ -24,7 +24,7 @@ use crate::options::Options;
 use crate::process::Process;
 use crate::service::{Note, Service};
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log, selinux, upflow};
+use crate::{Fatal, log, selinux};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, IsolationForm, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Mode, Program, Protocol};
@@ -519,9 +519,9 @@ pub fn missing(name: &LabelName, resources: &Resources<'_>) -> Result<Vec<Image>
             images.push((copies, bytes.saturating_mul(below.most().clamp(1, MOST_STORES))));
         }
     }
-    let snapshot = upflow::image(name, resources.options);
+    let snapshot = below::snapshot(name, resources.options);
     if below::is_read(&label, resources.site) && !snapshot.exists() {
-        images.push((snapshot, bytes.saturating_add(upflow::BESIDES)));
+        images.push((snapshot, bytes.saturating_add(below::SNAPSHOT_BESIDES)));
     }
     if !images.is_empty() {
         std::fs::create_dir_all(&stores).map_err(|e| Fatal::new(format!("make {}", stores.display()), e))?;

@@ -14,6 +14,7 @@ mod channels;
 pub mod compartment;
 mod framed;
 mod held;
+mod key;
 mod label;
 pub mod labelled;
 mod links;

@@ -7,9 +7,10 @@
 
 use crate::compartment::proto::Server;
 use crate::compartment::{Compartment, Network, SERVICE_UID, listener};
+use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
-use crate::process::{Key, Process, Start};
+use crate::process::{Process, Start};
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log};
 use ipnet::IpNet;

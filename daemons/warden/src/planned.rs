@@ -1,13 +1,22 @@
 //! What levee-plan prints: the start of a label's compartment, step by step, as it would be carried out. It needs no power.
 
 use crate::below::Below;
+use crate::compartment::Contexts;
 use crate::label::{self, Resources};
 use crate::machine::PROGRAM;
 use crate::options::Options;
 use crate::uids::Uids;
 use crate::{Fatal, compartment, machine, programs, selinux, state};
+use levee_policy::site::Selinux;
+use levee_policy::{Label, Site};
+use levee_sys::selinux::{self as on_host, State};
 use std::fmt;
 use std::path::Path;
+
+/// Where a server's processes run by `conf/selinux/levee.cil`.
+const WARDEN: &str = "system_u:system_r:levee_t";
+/// The context of a compartment that every policy with the module has.
+const LOWEST: &str = "system_u:system_r:levee_compartment_t:s0";
 
 /// How the compartment of this label would be started.
 ///
@@ -26,13 +35,26 @@ pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
     let resources = Resources { options, site: &site, uids: &uids, slots: &slots, attached: None, image };
     let label = label::known(&name, &resources)?;
     let below = Below::of(&label, &site, &label::stores(&resources));
-    let contexts = selinux::planned(&site, &label)?;
+    let contexts = contexts(&site, &label)?;
     let whole = label::spec_with(&name, &label, &below, &resources, contexts)?;
     if !site.isolation().has_own_kernel(&label) {
         return Ok(compartment::Plan::new(&whole).to_string());
     }
     let plan = machine::Plan::new(label::machine_spec(&name, &label, &below, &resources, whole)?);
     plan.map(|plan| plan.to_string()).ok_or_else(|| Fatal::new("plan a machine", "it has no store"))
+}
+
+/// The SELinux contexts of its compartment, for people to read: what a server that its unit starts would have. Where the site requires them, also on a host that has none.
+///
+/// # Errors
+/// The level cannot be said.
+fn contexts(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
+    match (site.isolation().selinux(), on_host::state()) {
+        (Selinux::Off, _) | (Selinux::Auto, State::Off) => Ok(None),
+        // (Who may not ask is shown them.)
+        (Selinux::Auto, _) if matches!(on_host::knows(LOWEST), Ok(false)) => Ok(None),
+        _ => selinux::at(site, label, WARDEN).map(Some),
+    }
 }
 
 /// The steps, numbered, one a line.

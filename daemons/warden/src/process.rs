@@ -1,6 +1,7 @@
 //! One process that the warden started: its pidfd, its channel, and what it may be handed.
 
-use crate::bounds::{self, Group};
+use crate::bounds::Group;
+use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
 use levee_ipc::warden::guard::GuardSays;
@@ -10,7 +11,6 @@ use levee_ipc::warden::{
     UpflowReport,
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
-use levee_policy::LabelName;
 use levee_sys::cgroup::Cgroup;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::pipe;
@@ -21,7 +21,6 @@ use rustix::thread::{Gid, Uid};
 use serde::de::DeserializeOwned;
 use std::any::TypeId;
 use std::cell::Cell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -32,54 +31,6 @@ const DESCRIPTORS: u64 = 16_384;
 
 /// A mediator's: 12,500 relayed connections with two sockets each, and two pipes where neither end reads.
 const RELAYING: u64 = 80_000;
-
-/// Which process: there is one of each role, and one vault and so on for each label; of vaults so many as the site has
-/// workers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// Its role.
-    pub role: Role,
-    /// Its label, for roles that have one.
-    pub label: Option<LabelName>,
-    /// Which of several that share a label's work, from 0.
-    pub worker: u16,
-}
-
-impl Key {
-    /// The one process of `role`.
-    pub fn of(role: Role) -> Self {
-        Self { role, label: None, worker: 0 }
-    }
-
-    /// The process of `role` at `label`.
-    pub fn at(role: Role, label: &LabelName) -> Self {
-        Self { role, label: Some(label.clone()), worker: 0 }
-    }
-
-    /// One worker of the vault at `label`.
-    pub fn vault(label: &LabelName, worker: u16) -> Self {
-        Self { worker, ..Self::at(Role::Vault, label) }
-    }
-
-    /// How the log of its label calls it.
-    fn source(&self) -> String {
-        let name = match self.role {
-            Role::Stack => "stack",
-            Role::Snapshot => "upflow-snapshot",
-            Role::Copy => "upflow-copy",
-            role => role.program().trim_start_matches("levee-"),
-        };
-        if self.worker > 0 { format!("{name}-{}", self.worker + 1) } else { name.to_owned() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.role.program())?;
-        self.label.iter().try_for_each(|label| write!(f, " at {label}"))?;
-        if self.worker > 0 { write!(f, ", worker {}", self.worker + 1) } else { Ok(()) }
-    }
-}
 
 /// A running process.
 #[derive(Debug)]
@@ -249,7 +200,8 @@ impl Process {
             program.net = start.network;
             program.new_namespaces = Program::ISOLATED_BUT_NETWORK;
         }
-        let group = Group::make(bounds::name(&start.key, start.program), start.uid)?;
+        let name = start.program.map_or(start.key.name(), |program| program.trim_start_matches("levee-"));
+        let group = Group::make(name, start.uid)?;
         program.cgroups = group.cgroup().procs().collect();
         let (child, control) = (Arc::new(program.start()?), Arc::new(ours));
         let (kind, begun) = (Kind::of::<P>(), Cell::new(false));

@@ -11,10 +11,6 @@ use crate::{Fatal, log};
 const MODULE: &str = "load levee's module (semodule -i levee.cil) into an MLS policy";
 /// A warden in another domain has a role that compartments may not have.
 const BY_UNIT: &str = "start the server by its unit levee@.service, which gives it the domain levee_t";
-/// Where a server's processes run by that module.
-const WARDEN: &str = "system_u:system_r:levee_t";
-/// The context of a compartment that every policy with the module has.
-const LOWEST: &str = "system_u:system_r:levee_compartment_t:s0";
 
 /// That the host has what the site requires, before anything is started.
 ///
@@ -67,20 +63,11 @@ pub fn contexts(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
     Ok(Some(contexts))
 }
 
-/// As [`contexts`], for people to read: what a server that its unit starts would have. Where the site requires them, also on a host that has none.
+/// What they are where a server runs in this context.
 ///
 /// # Errors
 /// The level cannot be said.
-pub fn planned(site: &Site, label: &Label) -> Result<Option<Contexts>, Fatal> {
-    match (site.isolation().selinux(), selinux::state()) {
-        (Selinux::Off, _) | (Selinux::Auto, State::Off) => Ok(None),
-        // (Who may not ask is shown them.)
-        (Selinux::Auto, _) if matches!(selinux::knows(LOWEST), Ok(false)) => Ok(None),
-        _ => at(site, label, WARDEN).map(Some),
-    }
-}
-
-fn at(site: &Site, label: &Label, own: &str) -> Result<Contexts, Fatal> {
+pub fn at(site: &Site, label: &Label, own: &str) -> Result<Contexts, Fatal> {
     let level = site.selinux_level(label);
     let level = level.map_err(|why| step(format!("{why}; or write `selinux = \"off\"` in [isolation]")))?;
     let mut parts = own.split(':');

@@ -1,9 +1,10 @@
 //! A label whose stacks must agree: a gate in its vault's place, and two stacks that know nobody but the gate.
 
 use crate::Fatal;
+use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
-use crate::process::{Key, Process, Start};
+use crate::process::{Process, Start};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
 use levee_ipc::Channel;

@@ -1,7 +1,8 @@
 //! What the standing processes of a server and of a workstation have in common.
 
+use crate::key::Key;
 use crate::options::Options;
-use crate::process::{Key, Process, Started};
+use crate::process::{Process, Started};
 use crate::supervisor::Processes;
 use crate::{Fatal, log, outer, state};
 use levee_ipc::warden::Role;

@@ -1,7 +1,8 @@
 //! What server and workstation have in common: the processes, how they are wired to each other, and what
 //! becomes of one that ends.
 
-use crate::process::{Key, Process};
+use crate::key::Key;
+use crate::process::Process;
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::wiring::wired;
 use crate::{Fatal, log};

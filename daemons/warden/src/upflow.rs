@@ -6,10 +6,11 @@
 
 use crate::below;
 use crate::compartment::{SERVICE_UID, Store};
+use crate::key::Key;
 use crate::label::RunningLabel;
 use crate::log;
 use crate::options::Options;
-use crate::process::{Key, Process, Start};
+use crate::process::{Process, Start};
 use crate::uids::{Own, Uids};
 use crate::waits::{Source, Waits, WatchedChild};
 use levee_ipc::warden::Role;
@@ -19,7 +20,6 @@ use levee_policy::LabelName;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The two stages.
@@ -27,9 +27,6 @@ pub const ROLES: [Role; 2] = [Role::Snapshot, Role::Copy];
 
 /// How long the last pass over a store may take.
 const LAST_PASS: Duration = Duration::from_secs(2);
-
-/// So many bytes an image for a snapshot has beside those of the store: for what upflow itself keeps there.
-pub const BESIDES: u64 = 1 << 20;
 
 /// Asks a stage for a report.
 ///
@@ -40,11 +37,6 @@ pub fn ask(stage: &Process) -> Result<(), SendError> {
         Role::Copy => stage.tell_as(CopyPart::Report, &[]),
         _ => stage.tell_as(SnapshotPart::Report, &[]),
     }
-}
-
-/// Where a label's snapshot is.
-pub fn image(name: &LabelName, options: &Options) -> PathBuf {
-    options.state.join("stores").join(format!("{}{}", name.file_name(), below::SNAPSHOT))
 }
 
 /// The snapshots that are in use, and the first stages that make their last pass.
@@ -172,7 +164,7 @@ impl Upflow {
         options: &Options,
     ) -> levee_sys::Result<Option<&Store>> {
         if !self.snapshots.contains_key(name) {
-            let path = image(name, options);
+            let path = below::snapshot(name, options);
             if !path.exists() {
                 return Ok(None);
             }
@@ -282,6 +274,7 @@ mod tests {
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
     use std::time::Instant;
 
     const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -414,8 +407,11 @@ mod tests {
         assert!(!upflow.is_in_the_way(&low.name));
 
         // Neither can what a label's program writes make the snapshot larger than it was from the beginning.
-        let snapshot = fs::metadata(image(&low.name, &options)).unwrap();
-        assert_eq!(snapshot.len(), Site::parse(SITE).unwrap().limits().store + BESIDES);
+        let snapshot = fs::metadata(crate::below::snapshot(&low.name, &options)).unwrap();
+        assert_eq!(
+            snapshot.len(),
+            Site::parse(SITE).unwrap().limits().store + crate::below::SNAPSHOT_BESIDES
+        );
 
         drop(below);
         for process in &high.stages {

@@ -1,7 +1,7 @@
 //! What the warden waits for: descriptors, each with what it belongs to, in the event loop that every process of levee has. Whoever
 //! holds a descriptor holds the wait for it, so that neither outlives the other.
 
-use crate::process::Key;
+use crate::key::Key;
 use levee_daemon::{Events, Watched};
 use levee_ipc::Channel;
 use levee_policy::LabelName;

@@ -1,9 +1,10 @@
 //! The warden of a workstation: signer, keyer and TPE, and for the one session there may be a vault and an
 //! ephemeral compartment, gone when the session ends (object reuse).
 
+use crate::key::Key;
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
-use crate::process::{Heard, Key, Process, Start};
+use crate::process::{Heard, Process, Start};
 use crate::session::{Open, Remains, SLOTS, Session};
 use crate::standing::{self, Given};
 use crate::supervisor::Processes;

@@ -2,7 +2,6 @@
 
 use levee_sys::cgroup::{Cgroup, Limits};
 use levee_system::{World, sh, text};
-use levee_warden::bounds::{SERVER_UNIT, Unit};
 use rcgen::{CertificateParams, Issuer, KeyPair};
 use serde_json::Value;
 use std::fs;
@@ -170,14 +169,14 @@ fn what_keeps_a_workstation_from_its_server_is_found_and_said_with_its_remedy() 
 
 #[test]
 fn a_site_serves_and_is_used_with_the_capabilities_and_bounds_of_the_units() {
-    let drops = |unit: &str| -> Vec<String> {
+    let says = |unit: &str, key: &str| -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conf/systemd").join(unit);
         let text = fs::read_to_string(path).expect("the unit");
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("CapabilityBoundingSet=~"))
-            .expect("what it drops");
         assert!(text.contains("NoNewPrivileges=yes"));
+        text.lines().find_map(|line| line.strip_prefix(key)).expect(key).to_owned()
+    };
+    let drops = |unit: &str| -> Vec<String> {
+        let line = says(unit, "CapabilityBoundingSet=~");
         line.split(' ').map(|name| format!("-{}", name.trim_start_matches("CAP_").to_lowercase())).collect()
     };
     let dropped = drops("levee@.service");
@@ -186,7 +185,9 @@ fn a_site_serves_and_is_used_with_the_capabilities_and_bounds_of_the_units() {
     let set = format!("--bounding-set={}", dropped.join(","));
     let mut world = World::new("unit", SITE, &["ws1"]);
     // Its group as systemd would make it.
-    let Unit { memory, processes } = SERVER_UNIT;
+    let memory = says("levee@.service", "MemoryMax=");
+    let memory: u64 = memory.strip_suffix('M').expect("MiB").parse().expect("a number");
+    let processes = says("levee@.service", "TasksMax=").parse().expect("a number");
     let limits = Limits { memory: memory << 20, processes, cpu_percent: Limits::ANY_TIME };
     let name = format!("levee-unit-{}", std::process::id());
     let mut group = Cgroup::create(&name, limits).expect("a control group");

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`spec`](Spec) | what a compartment is to be, as data |
 //! | [`plan`](Plan) | every step of its start, in order: what `levee plan` prints is what is carried out |
+//! | `step` | the steps, as data and in words |
 //! | `rootfs` | the steps that build its root file system |
 //! | [`network`](Network) | its network namespace, which outlives it |
 //! | [`store`](Store) | an image that holds a label's files |
@@ -29,13 +30,16 @@ mod rootfs;
 pub mod service;
 mod spec;
 mod start;
+mod step;
 mod store;
 mod wait;
 
 pub use fill::fill;
 pub use network::{Interface, Network};
-pub use plan::{Inside, Outside, Plan};
+pub use plan::Plan;
+pub(crate) use rootfs::{COPIED, MERGED};
 pub use spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
 pub(crate) use start::{BATCH, CUT};
 pub use start::{Compartment, Event, Given, StartError};
+pub use step::{Inside, Outside};
 pub use store::{Store, Unfinished};

@@ -6,18 +6,18 @@
 
 use levee_policy::site::Need;
 
-use super::plan::Inside;
 use super::spec::{Files, Programs, SERVICE_UID, Spec};
+use super::step::Inside;
 
 /// What is built on the root tmpfs itself: `/etc`, links, mount points.
 const ROOT_BYTES: u64 = 4 << 20;
 
 /// Directories of the host that are merged into `/usr` there, as symbolic links (`/bin` → `usr/bin`).
-const MERGED: [(&str, &str); 4] =
+pub(crate) const MERGED: [(&str, &str); 4] =
     [("/bin", "usr/bin"), ("/sbin", "usr/sbin"), ("/lib", "usr/lib"), ("/lib64", "usr/lib64")];
 
 /// Files of the host's `/etc` that programs need and that say nothing about the host's users or network.
-const COPIED: [&str; 7] = [
+pub(crate) const COPIED: [&str; 7] = [
     "/etc/ld.so.cache",
     "/etc/localtime",
     "/etc/mime.types",

@@ -23,9 +23,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Signal};
 
 use super::network::Network;
-use super::plan::{Inside, Outside, Plan};
+use super::plan::Plan;
 use super::proto::{FromInit, Report, Server, Start, ToInit, Told};
 use super::spec::Contexts;
+use super::step::{Inside, Outside};
 use super::store::Store;
 
 /// How long process 1 may take to build the compartment.

@@ -12,8 +12,7 @@ use levee_policy::site::Protocol;
 use levee_policy::{LabelName, ServiceName};
 use serde::{Deserialize, Serialize};
 
-use crate::compartment::proto::Report;
-use crate::compartment::service::Launch;
+use crate::compartment::service::{Launch, Report};
 use crate::compartment::{Inside, Outside};
 
 /// The number of the port: `/dev/vport0p1` in the machine.

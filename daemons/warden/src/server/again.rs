@@ -3,10 +3,11 @@
 use super::{STANDING, Server};
 use crate::Fatal;
 use crate::channels::Way;
+use crate::key::Key;
 use crate::label::RunningLabel;
 use crate::log;
 use crate::partition::Partition;
-use crate::process::{Key, Process};
+use crate::process::Process;
 use crate::server::keeping::{Kept, Verdict};
 use crate::{stacks, state};
 use levee_ipc::warden::sessiond::MOST_ALARMS;

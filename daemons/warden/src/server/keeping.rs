@@ -1,7 +1,7 @@
 //! What is kept running: how often it has ended, when it is started again, and what an operator is to know of it. What belongs to
 //! one label fails with that label: it rests, and nobody else hears of it.
 
-use crate::process::Key;
+use crate::key::Key;
 use crate::rest::Rest;
 use levee_policy::LabelName;
 use std::collections::BTreeMap;

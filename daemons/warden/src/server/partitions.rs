@@ -3,8 +3,8 @@
 use super::Server;
 use super::keeping::Kept;
 use crate::channels::Way;
+use crate::key::Key;
 use crate::partition::{Partition, Resources};
-use crate::process::Key;
 use crate::programs::Wanted;
 use crate::{Fatal, links, log};
 use levee_ipc::warden::LabelEvent;

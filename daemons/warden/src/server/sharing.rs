@@ -2,9 +2,9 @@
 
 use super::Server;
 use crate::Fatal;
+use crate::key::Key;
 use crate::label::RunningLabel;
 use crate::log;
-use crate::process::Key;
 use levee_ipc::warden::Role;
 use levee_policy::LabelName;
 

@@ -2,9 +2,10 @@
 
 use super::Server;
 use crate::Fatal;
+use crate::key::Key;
 use crate::label::RunningLabel;
 use crate::log;
-use crate::process::{Key, Process, Start};
+use crate::process::{Process, Start};
 use crate::server::keeping::Kept;
 use crate::stacks;
 use crate::uids::Own;

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
 use crate::compartment::Contexts;
-use crate::compartment::plan::Inside;
+use crate::compartment::Inside;
 
 /// Where the new root is built: a directory that every host has and that no step needs of the host.
 const NEW_ROOT: &str = "/tmp";

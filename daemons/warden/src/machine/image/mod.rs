@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use super::qemu::INITRAMFS;
 use super::qemu::KERNEL;
+use crate::compartment::{COPIED, MERGED};
 use cpio::Archive;
 
 /// levee's own programs in the machine.
@@ -34,21 +35,6 @@ pub const CACHE: &str = "/var/cache/levee/machine";
 
 /// An image that is older than this is made again.
 const LONG_AGO: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Directories that are merged into `/usr`, as symbolic links.
-const MERGED: [(&str, &str); 4] =
-    [("bin", "usr/bin"), ("sbin", "usr/sbin"), ("lib", "usr/lib"), ("lib64", "usr/lib64")];
-
-/// What compartments copy from `/etc`, where the host has it.
-const ETC: [&str; 7] = [
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/etc/mime.types",
-    "/etc/nginx/mime.types",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/ssl/certs/ca-certificates.crt",
-];
 
 /// What an image is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +64,7 @@ impl Recipe {
     /// What is read to make it, beside the host's programs.
     pub fn reads(&self) -> Vec<PathBuf> {
         let kernel = ["boot", "lib/modules", "usr/lib/modules"].map(|place| self.kernel_root.join(place));
-        kernel.into_iter().chain([self.programs.clone()]).chain(ETC.map(PathBuf::from)).collect()
+        kernel.into_iter().chain([self.programs.clone()]).chain(COPIED.map(PathBuf::from)).collect()
     }
 
     /// Makes the image at `to`, which must not exist; others beside it, of a week ago, are removed.
@@ -122,7 +108,7 @@ impl Recipe {
                 archive.directory(Path::new(directory))?;
             }
             for (link, to) in MERGED {
-                archive.link(Path::new(link), Path::new(to))?;
+                archive.link(relative(Path::new(link)), Path::new(to))?;
             }
             for own in OWN {
                 archive.file(&in_archive(PROGRAMS, own), &self.programs.join(own))?;
@@ -131,7 +117,7 @@ impl Recipe {
                 let name = module.file_name().unwrap_or_default().display().to_string();
                 archive.file(&in_archive(MODULES, &format!("{number:03}-{name}")), module)?;
             }
-            for path in ETC.map(Path::new).into_iter().filter(|path| path.exists()) {
+            for path in COPIED.map(Path::new).into_iter().filter(|path| path.exists()) {
                 // As it is read, not as a link to somewhere else.
                 archive.file(relative(path), &fs::canonicalize(path)?)?;
             }
