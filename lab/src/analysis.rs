@@ -7,7 +7,7 @@
 //! is beyond the floor.
 
 use crate::design::Layout;
-use crate::experiment::{Drive, Experiment, Form, Mediation, Path, Session, Use};
+use crate::experiment::{Drive, Experiment, Form, Home, Mediation, Path, Use};
 use crate::paper::measure;
 use crate::sample::{Flag, Manifest, SCHEMA, Sample};
 use crate::stats::{self, Interval, factorial, interval, p_value, series};
@@ -419,7 +419,7 @@ fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
 }
 
 /// The arm of an experiment with that drive.
-fn arm_of(e: &Experiment, path: Path, mediation: Mediation, session: Session) -> Option<&str> {
+fn arm_of(e: &Experiment, path: Path, mediation: Mediation, session: Home) -> Option<&str> {
     let d = Drive { path, mediation, session };
     e.arms.iter().find(|a| a.drive == d).map(|a| a.name.as_str())
 }
@@ -440,7 +440,7 @@ fn designs(e: &Experiment, ran: &BTreeSet<String>) -> Vec<(Vec<String>, Vec<Stri
                         e,
                         if high(0) { Path::Tunnel } else { Path::Link },
                         if high(1) { mode } else { Mediation::None },
-                        if high(2) { Session::Elsewhere } else { Session::Here },
+                        if high(2) { Home::Elsewhere } else { Home::Here },
                     )?;
                     ran.contains(name).then(|| name.to_owned())
                 })

@@ -91,7 +91,7 @@ impl Mediation {
 /// Which server holds the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Session {
+pub enum Home {
     /// The one that serves.
     Here,
     /// Another of the federation.
@@ -107,7 +107,7 @@ pub struct Drive {
     /// The mode of mediation.
     pub mediation: Mediation,
     /// Where the session is.
-    pub session: Session,
+    pub session: Home,
 }
 
 impl Drive {

@@ -3,7 +3,7 @@
 use crate::client::Target;
 use crate::counters::Net;
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Mediation, Path, Session};
+use crate::experiment::{Arm, Drive, Home, Mediation, Path};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Group, Namespace, pin_congestion};
@@ -72,7 +72,7 @@ pub struct Stand {
 pub fn absent(drive: Drive) -> Option<&'static str> {
     match drive {
         Drive { path: Path::Link, mediation: Mediation::None, .. } => None,
-        Drive { session: Session::Elsewhere, .. } => {
+        Drive { session: Home::Elsewhere, .. } => {
             Some("the laboratory does not drive levee's federation yet")
         }
         _ => None,
@@ -161,9 +161,9 @@ impl Stand {
 
     fn server_of(&self, drive: Drive) -> (&Namespace, Ipv4Addr) {
         match drive.session {
-            Session::Here => (&self.here, HERE),
+            Home::Here => (&self.here, HERE),
             // On a bare link the paper's F is a second machine that serves; the session is nobody's.
-            Session::Elsewhere => (&self.elsewhere, ELSEWHERE),
+            Home::Elsewhere => (&self.elsewhere, ELSEWHERE),
         }
     }
 
@@ -200,8 +200,8 @@ impl Stand {
             role: role(self.client.path()),
             target: target(layout, addr),
             sources: match (arm.drive.session, &self.sources) {
-                (Session::Here, [here, _]) => here.clone(),
-                (Session::Elsewhere, [_, elsewhere]) => elsewhere.clone(),
+                (Home::Here, [here, _]) => here.clone(),
+                (Home::Elsewhere, [_, elsewhere]) => elsewhere.clone(),
             },
             server: server.id(),
             tunnel: false,

@@ -1,6 +1,6 @@
 //! The TCP workloads, client's side.
 
-use super::{Measured, PATIENCE, Target, recorder};
+use super::{Measured, PATIENCE, Target, recorder, timed, warm_up};
 use crate::block::Block;
 use crate::serve::crr_verb;
 use crate::workload::{Closer, Kind, Latency, Task};
@@ -169,34 +169,17 @@ pub(super) fn rr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     let mut s = patient(task, to)?;
     let mut byte = [0_u8; 1];
     let congestion = Some(sockopt::tcp_congestion(&s)?);
-    let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
-    while Instant::now() < warm {
+    let mut one = || {
         s.write_all(b"e")?;
         s.read_exact(&mut byte)?;
-    }
-    if let Some(rate) = task.open_rate {
-        return Ok(Measured { congestion, ..open_loop(task, s, rate)? });
-    }
-    let mut h = recorder()?;
-    let start = Instant::now();
-    let end = start + Duration::from_secs_f64(task.seconds);
-    let mut transactions = 0;
-    let mut before = start;
-    while before < end {
-        s.write_all(b"e")?;
-        s.read_exact(&mut byte)?;
-        let now = Instant::now();
-        h.saturating_record((now - before).as_nanos() as u64);
-        before = now;
-        transactions += 1;
-    }
-    Ok(Measured {
-        seconds: (before - start).as_secs_f64(),
-        transactions,
-        latency: Some(Latency::of(&h)),
-        congestion,
-        ..Measured::default()
-    })
+        Ok(0)
+    };
+    warm_up(task, &mut one)?;
+    let m = match task.open_rate {
+        Some(rate) => open_loop(task, s, rate)?,
+        None => timed(task, one)?,
+    };
+    Ok(Measured { congestion, ..m })
 }
 
 /// Requests leave when they are due, whether or not the last was answered; latency counts from when a
@@ -248,29 +231,8 @@ fn repeat(task: &Task, mut nth: impl FnMut(usize) -> io::Result<u64>) -> io::Res
         n += 1;
         nth(n)
     };
-    let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
-    while Instant::now() < warm {
-        one()?;
-    }
-    let mut h = recorder()?;
-    let start = Instant::now();
-    let end = start + Duration::from_secs_f64(task.seconds);
-    let (mut transactions, mut bytes) = (0, 0);
-    let mut before = start;
-    while before < end {
-        bytes += one()?;
-        let now = Instant::now();
-        h.saturating_record((now - before).as_nanos() as u64);
-        before = now;
-        transactions += 1;
-    }
-    Ok(Measured {
-        seconds: (before - start).as_secs_f64(),
-        bytes,
-        transactions,
-        latency: Some(Latency::of(&h)),
-        ..Measured::default()
-    })
+    warm_up(task, &mut one)?;
+    timed(task, one)
 }
 
 /// Reads to the end of the stream: the server has closed.

@@ -1,7 +1,7 @@
 //! The UDP workloads, client's side: paced datagrams no larger than the path MTU, each accounted for.
 
-use super::{Measured, PATIENCE, recorder};
-use crate::workload::{Latency, Task, UdpCount, UdpStep};
+use super::{Measured, PATIENCE, timed, warm_up};
+use crate::workload::{Task, UdpCount, UdpStep};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
@@ -169,34 +169,14 @@ pub(super) fn rr(task: &Task, to: SocketAddr) -> io::Result<Measured> {
     s.set_read_timeout(Some(PATIENCE))?;
     let mut buf = [0_u8; 64];
     let mut count = UdpCount::default();
-    let mut one = || -> io::Result<()> {
+    let mut one = || {
         s.send(b"e")?;
         count.sent += 1;
         s.recv(&mut buf)?;
         count.delivered += 1;
-        Ok(())
+        Ok(0)
     };
-    let warm = Instant::now() + Duration::from_secs_f64(task.warmup);
-    while Instant::now() < warm {
-        one()?;
-    }
-    let mut h = recorder()?;
-    let start = Instant::now();
-    let end = start + Duration::from_secs_f64(task.seconds);
-    let mut before = start;
-    let mut transactions = 0;
-    while before < end {
-        one()?;
-        let now = Instant::now();
-        h.saturating_record((now - before).as_nanos() as u64);
-        before = now;
-        transactions += 1;
-    }
-    Ok(Measured {
-        seconds: (before - start).as_secs_f64(),
-        transactions,
-        latency: Some(Latency::of(&h)),
-        udp: Some(count),
-        ..Measured::default()
-    })
+    warm_up(task, &mut one)?;
+    let m = timed(task, one)?;
+    Ok(Measured { udp: Some(count), ..m })
 }

@@ -4,7 +4,7 @@ use super::Run;
 use super::figures;
 use super::told::{self, Told};
 use crate::design::Layout;
-use crate::experiment::{Arm, Mediation, Path, Session};
+use crate::experiment::{Arm, Home, Mediation, Path};
 use crate::workload::Kind;
 
 /// A run whose baseline differs from itself by more than so much is not to be cited.
@@ -21,8 +21,8 @@ pub fn words(arm: &Arm) -> String {
         how => format!(", {}", mode(how)),
     };
     let elsewhere = match arm.drive.session {
-        Session::Here => "",
-        Session::Elsewhere => ", the session held by another server",
+        Home::Here => "",
+        Home::Elsewhere => ", the session held by another server",
     };
     let tool = arm.tool.map(|tool| format!(", by {}", tool.version().0)).unwrap_or_default();
     format!("{path}{mediated}{elsewhere}{tool}")
@@ -114,7 +114,7 @@ pub fn sentences(run: &Run) -> Vec<String> {
             .collect();
         out.extend(clause(&told).map(|clause| sentence(&format!("{}, {clause}.", words(arm)))));
     }
-    for (arm, base) in told::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Session::Here) {
+    for (arm, base) in told::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Home::Here) {
         let told: Vec<_> = units
             .iter()
             .map(|(id, thing)| (*thing, told::added(run, layout, (&base.name, &arm.name), id)))

@@ -5,7 +5,7 @@ use super::draw::{count, human};
 use super::figures::{self, lines};
 use super::plots::{self, Beside, Figure};
 use crate::design::Layout;
-use crate::experiment::{Arm, Mediation, Path, Session, Unit, Use};
+use crate::experiment::{Arm, Home, Mediation, Path, Unit, Use};
 use crate::paper::Paper;
 use crate::sample::{Ledger, Sample};
 use crate::stats::quantile;
@@ -99,7 +99,7 @@ fn bare(a: &Arm) -> bool {
 }
 
 fn here(a: &Arm) -> bool {
-    a.drive.session == Session::Here
+    a.drive.session == Home::Here
 }
 
 fn link(a: &Arm) -> bool {

@@ -4,7 +4,7 @@ use super::Run;
 use super::plots::{self, Figure, Line};
 use crate::analysis::{Effect, time_per_unit};
 use crate::design::Layout;
-use crate::experiment::{Mediation, Path, Session, Unit, Use};
+use crate::experiment::{Home, Mediation, Path, Unit, Use};
 use crate::sample::Sample;
 use crate::workload::Latency;
 
@@ -145,7 +145,7 @@ pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
     let e = &run.manifest.experiment;
     let ran = arms(run);
     let time =
-        |path: Path, mediation: Mediation, session: Session| {
+        |path: Path, mediation: Mediation, session: Home| {
             let arm = e.arms.iter().find(|a| {
                 a.drive.path == path && a.drive.mediation == mediation && a.drive.session == session
             })?;
@@ -161,7 +161,7 @@ pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
     let mut by_session = Vec::new();
     for mode in Mediation::ALL {
         let m = mode.level();
-        for (session, f) in [(Session::Here, "F-"), (Session::Elsewhere, "F")] {
+        for (session, f) in [(Home::Here, "F-"), (Home::Elsewhere, "F")] {
             if let (Some((c, a)), Some((_, b))) =
                 (time(Path::Link, mode, session), time(Path::Tunnel, mode, session))
             {
@@ -170,7 +170,7 @@ pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
         }
         for (path, i) in [(Path::Link, "I-"), (Path::Tunnel, "I")] {
             if let (Some((c, a)), Some((_, b))) =
-                (time(path, mode, Session::Here), time(path, mode, Session::Elsewhere))
+                (time(path, mode, Home::Here), time(path, mode, Home::Elsewhere))
             {
                 by_session.push((format!("{i} {m}"), c, [("F-".to_owned(), a), ("F".to_owned(), b)]));
             }

@@ -7,7 +7,7 @@ use super::tables::why_not;
 use super::told::{Told, added, mediated, over_baseline, units};
 use crate::analysis::Effect;
 use crate::design::Layout;
-use crate::experiment::{Arm, Mediation, Path, Session};
+use crate::experiment::{Arm, Home, Mediation, Path};
 use crate::stats::{Interval, quantile};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -191,7 +191,7 @@ pub fn set_up(run: &Run) -> Markup {
     let ran = figures::arms(run);
     let drives: Vec<_> =
         run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).map(|a| a.drive).collect();
-    let has = |path: Path, mediated: bool, session: Session| {
+    let has = |path: Path, mediated: bool, session: Home| {
         drives
             .iter()
             .any(|d| d.path == path && (d.mediation != Mediation::None) == mediated && d.session == session)
@@ -204,7 +204,7 @@ pub fn set_up(run: &Run) -> Markup {
         ("veth, MTU 1500", false),
         ("namespace", "levee-lab serve, a plain daemon"),
     );
-    if has(Path::Link, false, Session::Elsewhere) {
+    if has(Path::Link, false, Home::Elsewhere) {
         d.row(
             "I- M- F",
             ("the same", client),
@@ -212,7 +212,7 @@ pub fn set_up(run: &Run) -> Markup {
             ("another namespace", "the same program"),
         );
     }
-    if has(Path::Link, true, Session::Here) {
+    if has(Path::Link, true, Home::Here) {
         d.row(
             "I- M(…) F-",
             ("host on a network", client),
@@ -220,7 +220,7 @@ pub fn set_up(run: &Run) -> Markup {
             ("compartment at HIGH", "the same program, run by levee"),
         );
     }
-    if has(Path::Tunnel, true, Session::Here) {
+    if has(Path::Tunnel, true, Home::Here) {
         d.row(
             "I M(…) F-",
             ("session's namespace", client),
@@ -228,7 +228,7 @@ pub fn set_up(run: &Run) -> Markup {
             ("compartment at LOW", "the same program, run by levee"),
         );
     }
-    if has(Path::Tunnel, false, Session::Here) {
+    if has(Path::Tunnel, false, Home::Here) {
         d.row(
             "I M- F-",
             ("the same session", client),

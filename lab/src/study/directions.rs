@@ -4,16 +4,15 @@
 //! Natively the three are network namespaces in a chain, and the middle one forwards. In levee, the place with a card is a compartment with
 //! a single-level network, and the host is on that network. Nothing in levee routes from a compartment to another: who has no card reaches nobody outside.
 
-use super::Measured;
+use super::{CONGESTION, Measured, task};
 use crate::client::Target;
-use crate::experiment::{Drive, Mediation, Path as Way, Session};
+use crate::experiment::{Drive, Home, Mediation, Path as Way};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Namespace, pin_congestion, tool};
 use crate::place::Place;
 use crate::role::Role;
 use crate::run::client;
-use crate::sample::Common;
 use crate::server::{Server, serve_as};
 use crate::site::text;
 use crate::tools::Tool;
@@ -30,12 +29,11 @@ const BETWEEN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 220, 0, 1), Ipv4Addr::new(10, 
 const PORT: u16 = 12_865;
 /// As [`Tool`] has it.
 const IPERF3: u16 = 15_201;
-const CONGESTION: &str = "cubic";
 /// What rows of this kind begin with.
 pub(super) const PREFIX: &str = "net/";
 
 /// The bare service in the compartment, reached over its single-level network.
-const DRIVE: Drive = Drive { path: Way::Link, mediation: Mediation::Direct, session: Session::Here };
+const DRIVE: Drive = Drive { path: Way::Link, mediation: Mediation::Direct, session: Home::Here };
 
 /// One of the three, by the paper's words: its development system, its networked and its unprivileged virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,19 +247,8 @@ fn own(place: &Place, row: Row, seconds: f64) -> io::Result<f64> {
         None if row.is_fetched() => Kind::TcpMaerts,
         None => Kind::TcpStream,
     };
-    let c = Common::default();
-    let task = Task {
-        kind,
-        seconds,
-        warmup: 0.05,
-        write_size: c.write_size,
-        datagram: row.datagram.unwrap_or(c.datagram),
-        fetch: c.fetch,
-        open_rate: None,
-        closer: c.closer,
-        congestion: CONGESTION.into(),
-        sources: Vec::new(),
-    };
+    let usual = task(kind, seconds);
+    let task = Task { datagram: row.datagram.unwrap_or(usual.datagram), ..usual };
     Ok(client(place, &task)?.value)
 }
 

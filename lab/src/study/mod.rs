@@ -17,6 +17,8 @@ mod tunnels;
 mod vaulted;
 
 use crate::badlink::{Asked, Did};
+use crate::sample::Common;
+use crate::workload::{Kind, Task};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -28,6 +30,27 @@ const FILES: &[(&str, &str)] = &[
     ("vaulted", include_str!("../../studies/vaulted.toml")),
     ("layers", include_str!("../../studies/layers.toml")),
 ];
+
+/// The congestion control that is in force at both ends.
+const CONGESTION: &str = "cubic";
+
+/// What a client is to do in a study, where nothing else is said: as in experiments, from its one address.
+fn task(kind: Kind, seconds: f64) -> Task {
+    let Common { write_size, datagram, fetch, closer, .. } = Common::default();
+    let (warmup, congestion) = (0.05, CONGESTION.into());
+    Task {
+        kind,
+        seconds,
+        warmup,
+        write_size,
+        datagram,
+        fetch,
+        open_rate: None,
+        closer,
+        congestion,
+        sources: Vec::new(),
+    }
+}
 
 /// A way to run the operations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

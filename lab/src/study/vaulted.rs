@@ -2,9 +2,9 @@
 //! vaults. Our own open loop sends what is due whether or not earlier answers have come, and counts from when it was due; Debian's
 //! httperf does beside it what it does.
 
-use super::{Arm, Measured, Stand};
+use super::{Arm, CONGESTION, Measured, Stand, task};
 use crate::client::Target;
-use crate::experiment::{Drive, Mediation, Path as Way, Session};
+use crate::experiment::{Drive, Home, Mediation, Path as Way};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::inside;
@@ -12,7 +12,6 @@ use crate::netns::{Namespace, pin_congestion, tool};
 use crate::place::Place;
 use crate::role::Role;
 use crate::run::client;
-use crate::sample::Common;
 use crate::server::{Server, serve_as};
 use crate::site::text;
 use crate::stats::quantile;
@@ -28,7 +27,6 @@ use std::time::{Duration, Instant};
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 216, 0, 1);
 const FAR: Ipv4Addr = Ipv4Addr::new(10, 216, 0, 2);
 const PORT: u16 = 12_865;
-const CONGESTION: &str = "cubic";
 /// Size of the paper's file.
 const BYTES: u32 = 1_024;
 /// A connection that has no whole answer after so long is an error.
@@ -66,7 +64,7 @@ const VARIANTS: [(&str, Variant); 4] = [
 ];
 
 /// The bare server behind the tunnel.
-const DRIVE: Drive = Drive { path: Way::Tunnel, mediation: Mediation::None, session: Session::Here };
+const DRIVE: Drive = Drive { path: Way::Tunnel, mediation: Mediation::None, session: Home::Here };
 
 impl Vaulted {
     /// Builds the arms.
@@ -201,20 +199,7 @@ fn httperf(place: &Place, rate: f64, seconds: f64) -> io::Result<Measured> {
 }
 
 fn workload(place: &Place, kind: Kind, open_rate: Option<f64>, seconds: f64) -> io::Result<Outcome> {
-    let c = Common::default();
-    let task = Task {
-        kind,
-        seconds,
-        warmup: 0.05,
-        write_size: c.write_size,
-        datagram: c.datagram,
-        fetch: BYTES,
-        open_rate,
-        closer: c.closer,
-        congestion: CONGESTION.into(),
-        sources: Vec::new(),
-    };
-    client(place, &task)
+    client(place, &Task { fetch: BYTES, open_rate, ..task(kind, seconds) })
 }
 
 impl Stand for Vaulted {
