@@ -58,7 +58,7 @@ pub const BOUNDS: [Bound; 18] = [
         "mediator",
         768,
         8,
-        "10,000 relayed connections; 1,024 pipes with 64 KiB, the other 19,000 with 4 KiB; the sockets that are stuck",
+        "12,500 relayed connections; 1,024 pipes with 64 KiB, the other 24,000 with 4 KiB; the sockets that are stuck",
     ),
     bound("upflow-snapshot", 128, 8, "one document's copy at a time; pages of files are given back"),
     bound("upflow-copy", 128, 8, "one document's copy at a time; pages of files are given back"),
