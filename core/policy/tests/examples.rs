@@ -38,7 +38,7 @@ fn the_small_site_has_no_problem_and_clears_its_people_as_it_says() {
 #[test]
 fn the_site_with_mail_has_no_problem() {
     let mail = site(include_str!("../../../conf/mail/site.toml"));
-    assert_eq!(mail.services().len(), 2);
+    assert_eq!(mail.services().len(), 3);
 }
 
 #[test]
