@@ -41,7 +41,7 @@ pub const PASSWORD: &str = "correct horse battery staple";
 const SERVERS: usize = 4;
 
 /// How long to wait for uids that servers of another program have.
-const UIDS: Duration = Duration::from_secs(120);
+const UIDS: Duration = Duration::from_secs(300);
 
 /// How many of them may still be started.
 static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(SERVERS), Condvar::new());
