@@ -24,9 +24,10 @@ help:
 	@echo 'make reproducible  builds the last commit twice, in two places, and compares the programs: half an hour and more'
 	@echo 'make packages-test  installs, upgrades and removes them in clean Debian 12 and 13 roots'
 
+# Without the programs of the tests, which take a fifth of the time.
 run:
 	@scripts/need run
-	@CARGO=$(CARGO) scripts/build
+	@CARGO=$(CARGO) scripts/build --workspace --exclude levee-system --exclude levee-hostile --exclude levee-guest --exclude levee-bench --bins
 	@scripts/demo target/release
 
 crowd:
