@@ -89,7 +89,7 @@ impl Mediation {
 }
 
 /// Which server holds the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Home {
     /// The one that serves.
@@ -209,6 +209,9 @@ pub struct Form {
     /// Seconds that a run may take: a trial is made again only while the run, at its pace so far, would end within them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<f64>,
+    /// How often sessions end after the last trial, on each of levee's sites.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endings: Option<usize>,
     /// Arms, where not all.
     #[serde(default)]
     pub arms: Option<Vec<String>>,

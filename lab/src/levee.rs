@@ -4,13 +4,15 @@
 //! The client is the same process as in every other arm; it only enters another network namespace: through the
 //! tunnel, that of its session; over a plain link, that of a host on a single-level network, which is how levee lets
 //! a plain link reach a service. The two paths end at two labels, so that the network's packet filter stands in the
-//! way of no tunnel. The server is started by levee, in its compartment, by its first connection; a bare one borrows
+//! way of no tunnel. Where another server holds the session, the site has two, of one federation: the person is signed on at the
+//! first, and what is measured is the second's (`federation.rs`). The server is started by levee, in its compartment, by its first connection; a bare one borrows
 //! the listeners of a service that leaves them alone, so that nothing differs but the compartment around the process.
 
 use crate::client::Target;
 use crate::counters::Net;
-use crate::experiment::{Drive, Mediation, Path as Way};
-use crate::netns::{Group, Namespace, pin_congestion, tool, usage};
+use crate::experiment::{Drive, Home, Mediation, Path as Way};
+use crate::federation::{FIRST, Member, SECOND};
+use crate::netns::{Group, Namespace, inside, pin_congestion, tool, usage};
 use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
@@ -23,8 +25,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where the services of the site answer, at every label.
-const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
+/// The first port of the services.
 const PORT: u16 = 12_865;
 /// Where the services answer hosts on the single-level network.
 const EDGE: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
@@ -54,9 +55,15 @@ fn standing(mode: Mediation) -> usize {
     }
 }
 
-/// A site with the services of the modes that are wanted, each for connections, for connections that are closed at
-/// once, and (where the mode knows datagrams) for datagrams.
-fn site(program: &str, modes: &[(Mediation, u16)], tables: &str) -> String {
+/// A server's site file, with the services of the modes that are wanted, each for connections, for connections that are closed at
+/// once, and (where the mode knows datagrams) for datagrams. One with a single-level network offers them there, too.
+fn site(
+    program: &str,
+    modes: &[(Mediation, u16)],
+    tables: &str,
+    server: &Member,
+    has_network: bool,
+) -> String {
     let mut services = String::new();
     let mut names = Vec::new();
     for &(mode, port) in modes {
@@ -91,15 +98,17 @@ fn site(program: &str, modes: &[(Mediation, u16)], tables: &str) -> String {
             names.push(name);
         }
     }
+    let network = format!(
+        "[[network]]\ninterface = \"edge\"\nlabel = \"{OTHER}\"\naddress = \"{EDGE}/24\"\nservices = {names:?}\n\n"
+    );
+    let network = if has_network { network } else { String::new() };
     format!(
         "[site]\nname = \"lab\"\n\n[labels]\nlevels = [\"{LABEL}\", \"{OTHER}\"]\ncategories = []\nintegrity-levels = []\n\
-         integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
-         trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"{INNER}\"\n\
-         inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
+         integrity-categories = []\n\n{}\
          [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"16M\"\nchanges = 100000\nconnections = 100000\n\n\
          {tables}[[user]]\nname = \"{USER}\"\nclearance = \"LOW..HIGH\"\n\n\
-         [[host]]\nname = \"ws1\"\naccreditation = \"LOW..HIGH\"\n\n\
-         [[network]]\ninterface = \"edge\"\nlabel = \"{OTHER}\"\naddress = \"{EDGE}/24\"\nservices = {names:?}\n\n{services}"
+         [[host]]\nname = \"ws1\"\naccreditation = \"LOW..HIGH\"\n\n{network}{services}",
+        server.table()
     )
 }
 
@@ -133,6 +142,8 @@ struct Compartment {
 #[derive(Debug)]
 pub struct Levee {
     places: BTreeMap<bool, Compartment>,
+    /// Of a service that answers the session.
+    first_port: Option<u16>,
     site: Signed,
     /// The host on the single-level network.
     host: Namespace,
@@ -198,7 +209,8 @@ fn wake(ns: &Path, server: Ipv4Addr, modes: &[(Mediation, u16)], answered: bool)
 }
 
 impl Levee {
-    /// Brings the site up with the services that the arms need, and signs on.
+    /// Brings the site up with the services that the arms need, and signs on. With arms whose session another server holds
+    /// (all of them are, or none) it has two servers.
     ///
     /// # Errors
     /// The step that failed, in words; what was made until then is removed.
@@ -211,13 +223,25 @@ impl Levee {
         let modes: Vec<(Mediation, u16)> =
             MODES.into_iter().filter(|(m, _)| drives.iter().any(|d| d.mediation == *m)).collect();
         let (program, copy) = visible()?;
-        let Variant { part, tables, posture } = variant;
-        let (server, host) = (Namespace::new(&format!("{part}u"))?, Namespace::new(&format!("{part}n"))?);
-        server.link(&host, EDGE, EDGE_CLIENT, "edge")?;
-        let sources = give_pool(&host, &server, EDGE_CLIENT, "edge")?;
+        let Variant { part, posture, .. } = variant;
+        let is_elsewhere = drives.iter().any(|d| d.session == Home::Elsewhere);
+        let (serving, host) = (Namespace::new(&format!("{part}u"))?, Namespace::new(&format!("{part}n"))?);
+        serving.link(&host, EDGE, EDGE_CLIENT, "edge")?;
+        let sources = give_pool(&host, &serving, EDGE_CLIENT, "edge")?;
+        let file = |tables: &str, server: &Member, has_network: bool| {
+            site(&text(&program), &modes, &format!("{}{tables}", variant.tables), server, has_network)
+        };
+        let signed = if is_elsewhere {
+            let first = (Namespace::new(&format!("{part}f"))?, &*file(&SECOND.as_peer(), &FIRST, false));
+            let second = (serving, &*file(&FIRST.as_peer(), &SECOND, true));
+            Signed::start_federated(part, first, second, LABEL)?
+        } else {
+            Signed::start(part, serving, &file("", &FIRST, true), LABEL)?
+        };
         let mut l = Levee {
             places: BTreeMap::new(),
-            site: Signed::start(part, server, &site(&text(&program), &modes, tables), LABEL)?,
+            first_port: None,
+            site: signed,
             host,
             _program: copy,
             pinned: std::cell::Cell::new(None),
@@ -229,24 +253,97 @@ impl Levee {
             let set = ["posture", "set", posture, "--reason", "an arm of a study", "--run", &run];
             tool(&text(&l.site.server.levee), &set)?;
         }
+        l.stand(drives, &modes, (&program, congestion, group))?;
+        let all = processes();
+        let inside: Vec<u32> = l.places.values().flat_map(|p| below(&all, vec![p.init])).collect();
+        l.between = descendants(&all, &l.mark());
+        l.between.retain(|p| !inside.contains(p));
+        Ok(l)
+    }
+
+    /// Both labels, as far as arms need them.
+    fn stand(
+        &mut self,
+        drives: &[Drive],
+        modes: &[(Mediation, u16)],
+        what: (&Path, &str, Option<&Group>),
+    ) -> io::Result<()> {
         for (tunnel, label) in [(true, LABEL), (false, OTHER)] {
             let used = |m: &(Mediation, u16)| {
                 drives.iter().any(|d| d.mediation == m.0 && (d.path == Way::Tunnel) == tunnel)
             };
             let modes: Vec<_> = modes.iter().copied().filter(used).collect();
-            if modes.is_empty() {
-                continue;
+            let Some((_, port)) = modes.first().copied() else { continue };
+            if tunnel {
+                self.first_port = Some(port);
+                self.reach(port)?;
             }
-            let init = l.site.compartment(label)?;
-            let at = if tunnel { (l.site.client(), INNER) } else { (l.host.path(), EDGE) };
-            let place = l.stand_at(at, init, &modes, (&program, congestion, group))?;
-            l.places.insert(tunnel, place);
+            let init = self.serving().0.compartment(label)?;
+            let at = if tunnel { (self.site.client(), self.inner()) } else { (self.host.path(), EDGE) };
+            let place = self.stand_at(at, init, &modes, what)?;
+            self.places.insert(tunnel, place);
         }
-        let all = processes();
-        let inside: Vec<u32> = l.places.values().flat_map(|p| below(&all, vec![p.init])).collect();
-        l.between = descendants(&all, &text(&l.site.directory.0));
-        l.between.retain(|p| !inside.contains(p));
-        Ok(l)
+        Ok(())
+    }
+
+    /// Whether an arm uses the session.
+    pub fn has_session(&self) -> bool {
+        self.first_port.is_some()
+    }
+
+    /// Ends the session, which the server whose services are measured serves, and signs on again; seconds until the end was acknowledged.
+    /// The places of the tunnel's arms are gone with it.
+    ///
+    /// # Errors
+    /// The step that failed; that the server still serves what is acknowledged to be over, for one.
+    pub fn end(&mut self) -> io::Result<f64> {
+        drop(self.places.remove(&true));
+        self.reach(self.first_port.ok_or_else(|| io::Error::other("no service answers a session"))?)?;
+        let used = self.in_force()?;
+        if used.0 != 1 || used.1 == 0 {
+            return Err(io::Error::other(format!("the server does not serve the one session: {used:?}")));
+        }
+        let seconds = self.site.sign_off()?;
+        let left = self.in_force()?;
+        if left != (0, 0) {
+            return Err(io::Error::other(format!("the end is acknowledged, and not in force: {left:?}")));
+        }
+        self.site.sign_on_again(LABEL)?;
+        Ok(seconds)
+    }
+
+    /// Sessions at the server whose services are measured, and security associations of its vault.
+    fn in_force(&self) -> io::Result<(usize, usize)> {
+        let said = self.serving().0.status()?;
+        let count = |at: &str| said.pointer(at)?.as_array().map(Vec::len);
+        let sessions = count("/sessions");
+        let sessions = sessions.ok_or_else(|| io::Error::other("levee status shows no sessions"))?;
+        Ok((sessions, count(&format!("/vaults/{LABEL}/sas")).unwrap_or(0)))
+    }
+
+    /// The server whose services are measured, and its namespace.
+    fn serving(&self) -> (&Up, &Namespace) {
+        let [_, first] = &self.site.namespaces;
+        let second = self.site.second.as_ref().map(|second| (&second.server, &second.namespace));
+        second.unwrap_or((&self.site.server, first))
+    }
+
+    /// Where its services answer the session.
+    fn inner(&self) -> Ipv4Addr {
+        if self.site.second.is_some() { SECOND.inner } else { FIRST.inner }
+    }
+
+    /// Part of the command line of each process of the site's, and of no other's of the run.
+    fn mark(&self) -> String {
+        format!("{}/", text(&self.site.directory.0))
+    }
+
+    /// Waits until a service answers the session. With a second server, the first packet has the workstation agree on keys with it, and
+    /// it begins at the label.
+    fn reach(&self, port: u16) -> io::Result<()> {
+        let (client, to) = (self.site.client(), SocketAddr::from((self.inner(), port)));
+        let connect = move || TcpStream::connect_timeout(&to, Duration::from_secs(2));
+        wait_for("a service to answer the session", || inside(&client, connect).ok()).map(drop)
     }
 
     /// What is compared at one label, whose compartment is `init`'s: the client's network and the server's address, and the services
@@ -263,7 +360,7 @@ impl Levee {
             pin_congestion(ns, congestion)?;
         }
         // Those of both labels; a relayed daemon's own hop is in its mediator's network.
-        let mediators: Vec<u32> = descendants(&processes(), &text(&self.site.directory.0))
+        let mediators: Vec<u32> = descendants(&processes(), &self.mark())
             .into_iter()
             .filter(|p| name(*p).as_deref() == Some("levee-mediator"))
             .collect();
@@ -328,7 +425,7 @@ impl Levee {
     pub fn tunnel(&self) -> io::Result<Tunnel> {
         let vault = self.vault()?;
         let mut dropped = 0;
-        for namespace in &self.site.namespaces {
+        for namespace in self.outside() {
             dropped += Net::within(&namespace.path())?.since(&Net::default()).dropped();
         }
         Ok(Tunnel { dropped, ..of_vault(&vault)? })
@@ -336,9 +433,7 @@ impl Levee {
 
     /// What `levee status` says of the session's vault.
     fn vault(&self) -> io::Result<serde_json::Value> {
-        let Up { levee, run } = &self.site.server;
-        let said = tool(&text(levee), &["status", "--json", "--run", &text(run)])?;
-        let mut said: serde_json::Value = serde_json::from_str(&said)?;
+        let mut said = self.serving().0.status()?;
         let vault = said.pointer_mut(&format!("/vaults/{LABEL}")).map(serde_json::Value::take);
         vault.ok_or_else(|| io::Error::other(format!("levee status shows no vault {LABEL}")))
     }
@@ -357,7 +452,7 @@ impl Levee {
 
     /// The namespaces of the paths through levee, each with what it is.
     pub fn namespaces(&self) -> Vec<(String, PathBuf)> {
-        let [workstation, server] = &self.site.namespaces;
+        let [workstation, server] = self.outside();
         let outer =
             [("tunnel's outer end, workstation", workstation), ("tunnel's outer end, server", server)];
         let mut out: Vec<_> = outer.into_iter().map(|(what, ns)| (what.to_owned(), ns.path())).collect();
@@ -369,7 +464,16 @@ impl Levee {
                 out.push(("session".into(), place.client.clone()));
             }
         }
+        if self.site.second.is_some() {
+            out.iter_mut().for_each(|(what, _)| *what = format!("federation, {what}"));
+        }
         out
+    }
+
+    /// The namespaces of the tunnel's outer ends: the workstation's, and that of the server whose services are measured.
+    fn outside(&self) -> [&Namespace; 2] {
+        let [workstation, _] = &self.site.namespaces;
+        [workstation, self.serving().1]
     }
 
     /// Keeps the services on one processor, as every other server is. A process that ended since levee started was one of

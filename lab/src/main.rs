@@ -235,10 +235,7 @@ fn list(json: bool) -> io::Result<()> {
             let arms = e.arms_of(f);
             let absent: Vec<_> = arms
                 .iter()
-                .filter(|a| {
-                    levee_lab::stand::absent(a.drive).is_some()
-                        || a.tool.is_some_and(|t| t.absent().is_some())
-                })
+                .filter(|a| a.tool.is_some_and(|t| t.absent().is_some()))
                 .map(|a| a.name.clone())
                 .collect();
             let trials = run::trials(&e, f, &absent).map_err(io::Error::other)?;

@@ -97,7 +97,7 @@ impl Namespace {
 }
 
 /// In a network namespace (its file), gives every route the congestion control, those to addresses of its own too, as far as the
-/// kernel has not made them itself. It holds for what connects and for what accepts, so that an unmodified program
+/// kernel has not made them itself; a namespace that has no address yet has none. It holds for what connects and for what accepts, so that an unmodified program
 /// needs no privilege to use it, and no say in it.
 ///
 /// # Errors
@@ -107,7 +107,11 @@ pub fn pin_congestion(namespace: &Path, congestion: &str) -> io::Result<()> {
     for table in [&["table", "main"][..], &["table", "local", "proto", "static"]] {
         let mut show = vec![net.as_str(), "ip", "-4", "route", "show"];
         show.extend(table);
-        for line in tool("nsenter", &show)?.lines() {
+        let routes = match tool("nsenter", &show) {
+            Err(e) if e.to_string().contains("FIB table does not exist") => continue,
+            routes => routes?,
+        };
+        for line in routes.lines() {
             let mut args = vec![net.as_str(), "ip", "route", "change"];
             args.extend(table);
             // what the kernel says of a route, and does not take back

@@ -1,6 +1,7 @@
 //! Where a trial runs.
 
 use crate::client::Target;
+use crate::experiment::Home;
 use crate::role::Role;
 use std::net::Ipv4Addr;
 
@@ -17,6 +18,6 @@ pub struct Place {
     pub server: u32,
     /// Whether the path is levee's tunnel, whose losses its own counters show.
     pub tunnel: bool,
-    /// Whether levee takes part: then its processes' time is the arm's.
-    pub levee: bool,
+    /// Whether levee takes part, and which of its sites, by who holds the session: then that site's processes' time is the arm's.
+    pub levee: Option<Home>,
 }

@@ -2,12 +2,13 @@
 
 use crate::counters::{Cpu, Net, NetDelta};
 use crate::design::{Trial, plan};
+use crate::endings;
 use crate::experiment::{Experiment, Form, Unit};
 use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
 use crate::place::Place;
 use crate::sample::{Common, Flag, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
-use crate::stand::{Stand, absent, counters};
+use crate::stand::{Stand, counters};
 use crate::tools::Tool;
 use crate::workload::{Closer, Outcome, Task};
 use std::collections::BTreeMap;
@@ -65,8 +66,7 @@ pub fn create(
         begun: now(),
         // a first look on a busy machine must end soon, too
         rules: Rules { reruns: if form_name == "quick" { 1 } else { 2 }, ..Rules::default() },
-        // an arm that nothing can build is declared, also where the form would leave it out
-        absent: e.arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
+        absent: Vec::new(),
         common,
     };
     Ok(m)
@@ -239,7 +239,7 @@ impl Runner<'_> {
         Ok(Before {
             groups: (seconds(&self.stand.client_group), seconds(&self.stand.server_group)),
             net: counters(place.server),
-            levee: self.stand.levee_seconds(),
+            levee: self.stand.levee_seconds(place),
             cpu: Cpu::read()?,
             clock: Instant::now(),
         })
@@ -252,12 +252,12 @@ impl Runner<'_> {
         let net = before.net.as_ref().zip(counters(place.server)).map(|(a, b)| b.since(a));
         let grew = |g: &Option<Group>, from: Option<f64>| seconds(g).zip(from).map(|(b, a)| b - a);
         let client = grew(&self.stand.client_group, before.groups.0);
-        let levee = self.stand.levee_seconds();
+        let levee = self.stand.levee_seconds(place);
         let (services, rest) = (levee.0 - before.levee.0, levee.1 - before.levee.1);
         // a bare server in levee's network is in the group of bare servers, any other in its compartment's
         let bare = grew(&self.stand.server_group, before.groups.1);
-        let server = if place.levee { Some(services + bare.unwrap_or(0.0)) } else { bare };
-        let between = place.levee.then_some(rest);
+        let server = if place.levee.is_some() { Some(services + bare.unwrap_or(0.0)) } else { bare };
+        let between = place.levee.map(|_| rest);
         // in an arm without levee, what levee does meanwhile is background
         let ours = client.unwrap_or(0.0) + server.unwrap_or(0.0) + between.unwrap_or(0.0);
         let load = Load {
@@ -289,7 +289,7 @@ impl Runner<'_> {
             }
             _ => Ok(None),
         };
-        let tunnel = || if place.tunnel && !unit.kind.is_tcp() { self.stand.tunnel() } else { None };
+        let tunnel = || if place.tunnel && !unit.kind.is_tcp() { self.stand.tunnel(&place) } else { None };
         let tunnel0 = tunnel();
         let before = self.read(&place)?;
         let warmup = warmed.as_ref().ok().and_then(|o| Some(o.as_ref()?.value));
@@ -459,7 +459,7 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
     netns::sweep()?;
     let earlier = samples(dir)?;
     let form = m.form.clone();
-    let stand = Stand::build(&m.experiment.arms_of(&form), &form.layouts, &m.common.congestion)?;
+    let mut stand = Stand::build(&m.experiment.arms_of(&form), &form.layouts, &m.common.congestion)?;
     if earlier.is_empty() {
         m.absent.retain(|(arm, _)| stand.absent.iter().all(|(a, _)| a != arm));
         m.absent.extend_from_slice(&stand.absent);
@@ -512,6 +512,10 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
         }
         progress.show(trial, index + 1, m.form.blocks);
     }
+    endings::measure(dir, &mut stand, m.form.endings.unwrap_or(0), m.seed, &stop)?;
+    if stop.load(Ordering::Relaxed) {
+        return Ok(End::Stopped);
+    }
     if let Some(budget) = m.form.budget.filter(|b| began.elapsed().as_secs_f64() > *b) {
         eprintln!(
             "it took {:.0} s, where {budget} were planned: this machine is slower, or others use it",
@@ -554,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_form_fits_its_budget_and_declares_the_arms_that_nothing_can_build() {
+    fn the_quick_form_fits_its_budget() {
         let dir = tempfile::tempdir().expect("a directory");
         let e = Experiment::named("mysea").expect("built in");
         let m =
@@ -563,12 +567,6 @@ mod tests {
         let trials = trials(&e, &m.form, &[]).expect("a baseline") as f64;
         let least = trials * (m.form.seconds + m.form.warmup + BETWEEN);
         assert!(budget < 120.0 && least < budget, "{least:.0} s of {budget}");
-        // federation: over link and tunnel, in every mode
-        let names: Vec<_> = m.absent.iter().map(|(n, _)| n.as_str()).collect();
-        for there in ["I- M(handoff) F", "I M(relay) F", "I M- F", "I- M(direct) F"] {
-            assert!(names.contains(&there), "{there} is not declared absent: {names:?}");
-        }
-        assert!(e.arms_of(&m.form).iter().all(|a| !names.contains(&a.name.as_str())), "{names:?}");
         assert_eq!(plan_of(&m).expect("a baseline").len() as f64, trials);
     }
 }

@@ -2,6 +2,7 @@
 //! (`levee enrol`, `levee up`, `levee-tpe login`, `levee-tpe level`), with a person signed on at one level.
 
 use crate::badlink::{Asked, BadLink};
+use crate::federation::Second;
 use crate::netns::{Namespace, tool};
 use crate::processes::{descendants, name, processes};
 use std::io::{self, Write};
@@ -50,6 +51,38 @@ impl Drop for Up {
         if let Err(e) = tool(&text(&self.levee), &["down", "--run", &text(&self.run)]) {
             eprintln!("levee-lab: {e}");
         }
+    }
+}
+
+impl Up {
+    /// Runs `levee up` with these arguments in a namespace. Its run directory has this name below `directory`, where its log is, too.
+    ///
+    /// # Errors
+    /// What it says.
+    pub(crate) fn start(namespace: &Namespace, directory: &Path, run: &str, args: &[&str]) -> io::Result<Up> {
+        let (levee, run) = (programs()?.join("levee"), directory.join(run));
+        let (program, run_, net) =
+            (text(&levee), text(&run), format!("--net={}", namespace.path().display()));
+        let all = [&[net.as_str(), &program, "up"], args, &["--run", &run_]].concat();
+        quiet("nsenter", &all, &directory.join("log"))?;
+        Ok(Up { levee, run })
+    }
+
+    /// What `levee status` says of it.
+    ///
+    /// # Errors
+    /// When it says nothing.
+    pub(crate) fn status(&self) -> io::Result<serde_json::Value> {
+        let said = tool(&text(&self.levee), &["status", "--json", "--run", &text(&self.run)])?;
+        Ok(serde_json::from_str(&said)?)
+    }
+
+    /// Process 1 of a label's compartment, once it runs.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub(crate) fn compartment(&self, label: &str) -> io::Result<u32> {
+        compartment(&self.levee, &text(&self.run), label)
     }
 }
 
@@ -156,12 +189,25 @@ pub(crate) fn compartment(levee: &Path, run: &str, label: &str) -> io::Result<u3
     })
 }
 
+/// Signs the person on at the workstation of the site in this directory, at a label; process 1 of the session's compartment there.
+fn sign_on(directory: &Path, label: &str) -> io::Result<u32> {
+    let (tpe, socket) = (programs()?.join("levee-tpe"), directory.join("ws1").join("tpe.sock"));
+    told(&tpe, &["login", USER, "--password-stdin"], &socket, PASSWORD)?;
+    told(&tpe, &["level", label], &socket, "")?;
+    wait_for("the session's compartment", || {
+        let below = descendants(&processes(), &text(&directory.join("ws1")));
+        below.into_iter().find(|p| name(*p).as_deref() == Some("levee-init"))
+    })
+}
+
 /// A running site with a person signed on. Fields drop in order.
 #[derive(Debug)]
 pub(crate) struct Signed {
     _workstation: Up,
     /// What the server runs as.
     pub(crate) server: Up,
+    /// The other server of its federation, where it has one.
+    pub(crate) second: Option<Second>,
     /// What lies between them, where it is no plain link.
     pub(crate) link: Option<BadLink>,
     /// The workstation's and the server's.
@@ -179,7 +225,7 @@ impl Signed {
     /// # Errors
     /// The step that failed, in words; what was made until then is removed.
     pub(crate) fn start(part: &str, server: Namespace, site: &str, label: &str) -> io::Result<Signed> {
-        Signed::start_over(part, server, site, label, None)
+        Signed::bring_up(part, (server, site), label, None, None)
     }
 
     /// The same over a link that can be any of these.
@@ -193,6 +239,29 @@ impl Signed {
         label: &str,
         links: Option<&[Asked]>,
     ) -> io::Result<Signed> {
+        Signed::bring_up(part, (server, site), label, links, None)
+    }
+
+    /// The same with a second server of the site, which the workstation reaches over a link of its own. The person signs on at the first.
+    ///
+    /// # Errors
+    /// As for [`Signed::start`].
+    pub(crate) fn start_federated(
+        part: &str,
+        first: (Namespace, &str),
+        second: (Namespace, &str),
+        label: &str,
+    ) -> io::Result<Signed> {
+        Signed::bring_up(part, first, label, None, Some(second))
+    }
+
+    fn bring_up(
+        part: &str,
+        (server, site): (Namespace, &str),
+        label: &str,
+        links: Option<&[Asked]>,
+        second: Option<(Namespace, &str)>,
+    ) -> io::Result<Signed> {
         let dir = programs()?;
         let directory = Removed(std::env::temp_dir().join(format!("levlab{}{part}", process::id())));
         fs::create_dir(&directory.0)?;
@@ -204,30 +273,21 @@ impl Signed {
         let file = text(&path("site.toml"));
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
         told(&levee, &["user", "add", "--state", &state, &file, USER], &path("none"), PASSWORD)?;
-        let up = |ns: &Namespace, run: &str, args: &[&str]| -> io::Result<Up> {
-            let net = format!("--net={}", ns.path().display());
-            let run = path(run);
-            let (levee_, run_) = (text(&levee), text(&run));
-            let mut all = vec![net.as_str(), &levee_, "up"];
-            all.extend(args);
-            all.extend(["--run", &run_]);
-            quiet("nsenter", &all, &path("log"))?;
-            Ok(Up { levee: levee.clone(), run })
-        };
-        let server_up = up(&server, "server", &[&file, "--state", &state])?;
+        let start = |(space, site)| Second::start(part, space, site, [&server, &workstation], &directory.0);
+        let second = second.map(start).transpose()?;
+        let server_up = Up::start(&server, &directory.0, "server", &[&file, "--state", &state])?;
+        if let Some(second) = &second {
+            second.joined(&server_up)?;
+        }
         let bundle = text(&path("state").join("hosts").join("ws1"));
         let own_state = text(&path("ws1-state"));
-        let workstation_up = up(&workstation, "ws1", &["--workstation", &bundle, "--state", &own_state])?;
-        let (tpe, socket) = (dir.join("levee-tpe"), path("ws1").join("tpe.sock"));
-        told(&tpe, &["login", USER, "--password-stdin"], &socket, PASSWORD)?;
-        told(&tpe, &["level", label], &socket, "")?;
-        let session = wait_for("the session's compartment", || {
-            let below = descendants(&processes(), &text(&path("ws1")));
-            below.into_iter().find(|p| name(*p).as_deref() == Some("levee-init"))
-        })?;
+        let workstation_args = ["--workstation", &bundle, "--state", &own_state];
+        let workstation_up = Up::start(&workstation, &directory.0, "ws1", &workstation_args)?;
+        let session = sign_on(&directory.0, label)?;
         Ok(Signed {
             _workstation: workstation_up,
             server: server_up,
+            second,
             link,
             namespaces: [workstation, server],
             directory,
@@ -235,16 +295,38 @@ impl Signed {
         })
     }
 
+    /// Ends the session as its person does; seconds until that is acknowledged.
+    ///
+    /// # Errors
+    /// When levee refuses.
+    pub(crate) fn sign_off(&self) -> io::Result<f64> {
+        let (tpe, socket) = (programs()?.join("levee-tpe"), self.directory.0.join("ws1").join("tpe.sock"));
+        let since = Instant::now();
+        told(&tpe, &["logout"], &socket, "")?;
+        Ok(since.elapsed().as_secs_f64())
+    }
+
+    /// Signs the person on again, once nothing is left of the session before.
+    ///
+    /// # Errors
+    /// The step that failed, in words.
+    pub(crate) fn sign_on_again(&mut self, label: &str) -> io::Result<()> {
+        let before = PathBuf::from(format!("/proc/{}", self.session));
+        wait_for("the session's compartment to end", || (!before.exists()).then_some(()))?;
+        self.session = sign_on(&self.directory.0, label)?;
+        Ok(())
+    }
+
     /// The session's network.
     pub(crate) fn client(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/ns/net", self.session))
     }
 
-    /// Process 1 of a label's compartment, once it runs.
+    /// Process 1 of a label's compartment at the first server, once it runs.
     ///
     /// # Errors
     /// When it does not in time.
     pub(crate) fn compartment(&self, label: &str) -> io::Result<u32> {
-        compartment(&self.server.levee, &text(&self.server.run), label)
+        self.server.compartment(label)
     }
 }

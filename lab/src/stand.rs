@@ -3,7 +3,7 @@
 use crate::client::Target;
 use crate::counters::Net;
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Home, Mediation, Path};
+use crate::experiment::{Arm, Drive, Home, Path};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Group, Namespace, pin_congestion};
@@ -52,7 +52,8 @@ fn target(layout: Layout, server: Ipv4Addr) -> Target {
 /// Everything that stands during a run. Fields drop in order: servers, then groups, then namespaces.
 #[derive(Debug)]
 pub struct Stand {
-    levee: Option<Levee>,
+    /// By who holds the session: a site with one server, and one with two.
+    levees: BTreeMap<Home, Levee>,
     /// Arms that could not be built here, and why.
     pub absent: Vec<(String, String)>,
     tools: Vec<Server>,
@@ -66,17 +67,6 @@ pub struct Stand {
     client: Namespace,
     here: Namespace,
     elsewhere: Namespace,
-}
-
-/// Why an arm cannot be built with levee as it is, on any host; `None` when it may be tried.
-pub fn absent(drive: Drive) -> Option<&'static str> {
-    match drive {
-        Drive { path: Path::Link, mediation: Mediation::None, .. } => None,
-        Drive { session: Home::Elsewhere, .. } => {
-            Some("the laboratory does not drive levee's federation yet")
-        }
-        _ => None,
-    }
 }
 
 fn start(role: &Role, target: Target, congestion: &str) -> io::Result<Server> {
@@ -101,8 +91,8 @@ impl Stand {
             pin_congestion(&ns.path(), congestion)?;
         }
         let mut stand = Stand {
-            levee: None,
-            absent: arms.iter().filter_map(|a| Some((a.name.clone(), absent(a.drive)?.to_owned()))).collect(),
+            levees: BTreeMap::new(),
+            absent: Vec::new(),
             tools: Vec::new(),
             sources,
             servers: BTreeMap::new(),
@@ -112,15 +102,18 @@ impl Stand {
             here,
             elsewhere,
         };
-        if arms.iter().any(|a| a.drive.needs_levee() && absent(a.drive).is_none()) {
-            let drives: Vec<Drive> =
-                arms.iter().map(|a| a.drive).filter(|d| d.needs_levee() && absent(*d).is_none()).collect();
-            match Levee::start(&drives, congestion, stand.server_group.as_ref(), Variant::default()) {
-                Ok(l) => stand.levee = Some(l),
+        for (session, part) in [(Home::Here, ""), (Home::Elsewhere, "f")] {
+            let wanting = || arms.iter().filter(|a| a.drive.needs_levee() && a.drive.session == session);
+            let drives: Vec<Drive> = wanting().map(|a| a.drive).collect();
+            if drives.is_empty() {
+                continue;
+            }
+            let variant = Variant { part, ..Variant::default() };
+            match Levee::start(&drives, congestion, stand.server_group.as_ref(), variant) {
+                Ok(l) => drop(stand.levees.insert(session, l)),
                 Err(e) => {
-                    let wanting = arms.iter().filter(|a| a.drive.needs_levee() && absent(a.drive).is_none());
                     let why = format!("levee did not come up here: {e}");
-                    stand.absent.extend(wanting.map(|a| (a.name.clone(), why.clone())));
+                    stand.absent.extend(wanting().map(|a| (a.name.clone(), why.clone())));
                 }
             }
         }
@@ -180,13 +173,15 @@ impl Stand {
             with_parent: true,
         };
         if arm.drive.needs_levee() {
-            let l = self.levee.as_ref().ok_or_else(|| io::Error::other("levee is not up"))?;
+            let l = self.levees.get(&arm.drive.session);
+            let l = l.ok_or_else(|| io::Error::other("levee is not up"))?;
             l.keep_services_on(server_cpu)?;
             let (netns, target, server) = l.place(arm.drive)?;
             let tunnel = arm.drive.path == Path::Tunnel;
             // a session has the one address that levee gives it, and its selectors let no other pass
             let sources = if tunnel { Vec::new() } else { l.sources.clone() };
-            return Ok(Place { role: role(netns), target, sources, server, tunnel, levee: true });
+            let levee = Some(arm.drive.session);
+            return Ok(Place { role: role(netns), target, sources, server, tunnel, levee });
         }
         if arm.tool.is_some() {
             keep_on(self.tools.iter().map(Server::id), server_cpu)?;
@@ -205,25 +200,43 @@ impl Stand {
             },
             server: server.id(),
             tunnel: false,
-            levee: false,
+            levee: None,
         })
     }
 
-    /// Processor seconds so far of (levee's services, the rest of levee); nothing where levee is not up.
-    pub fn levee_seconds(&self) -> (f64, f64) {
-        self.levee.as_ref().map_or((0.0, 0.0), Levee::seconds)
+    /// Processor seconds so far of (levee's services, the rest of levee) where a trial goes; nothing where levee takes no part.
+    pub fn levee_seconds(&self, place: &Place) -> (f64, f64) {
+        self.levee_of(place).map_or((0.0, 0.0), Levee::seconds)
     }
 
-    /// What moved in levee's tunnel so far; nothing where levee is not up, or does not say.
-    pub fn tunnel(&self) -> Option<Tunnel> {
-        self.levee.as_ref()?.tunnel().ok()
+    /// What moved in the tunnel so far where a trial goes; nothing where there is none, or levee does not say.
+    pub fn tunnel(&self, place: &Place) -> Option<Tunnel> {
+        self.levee_of(place)?.tunnel().ok()
+    }
+
+    /// levee's sites that stand, by who holds the session, where a session is used.
+    pub fn sites(&self) -> Vec<Home> {
+        self.levees.iter().filter(|(_, levee)| levee.has_session()).map(|(home, _)| *home).collect()
+    }
+
+    /// Has the session of a site end ([`Levee::end`]); seconds until that was acknowledged.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn end(&mut self, site: Home) -> io::Result<f64> {
+        let levee = self.levees.get_mut(&site);
+        levee.ok_or_else(|| io::Error::other("levee is not up"))?.end()
+    }
+
+    fn levee_of(&self, place: &Place) -> Option<&Levee> {
+        self.levees.get(&place.levee?)
     }
 
     /// The namespaces whose links `env.json` describes, each with what it is.
     pub fn namespaces(&self) -> Vec<(String, PathBuf)> {
         let link = [("client", &self.client), ("server", &self.here), ("second server", &self.elsewhere)];
         let mut all: Vec<_> = link.into_iter().map(|(what, ns)| (what.to_owned(), ns.path())).collect();
-        all.extend(self.levee.as_ref().map(Levee::namespaces).into_iter().flatten());
+        all.extend(self.levees.values().flat_map(Levee::namespaces));
         all
     }
 }

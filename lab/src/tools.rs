@@ -226,7 +226,7 @@ fn host(ip: IpAddr) -> String {
 }
 
 /// A program in a role: in its namespace, on its processor, its time counted with that of our own programs.
-fn within(role: &Role, program: &str, args: &[String]) -> io::Result<Command> {
+pub(crate) fn within(role: &Role, program: &str, args: &[String]) -> io::Result<Command> {
     let mut c = Command::new(std::env::current_exe()?);
     c.arg("become").args(role.args()).arg("--").arg(program).args(args).stdin(Stdio::null());
     Ok(c)

@@ -2,6 +2,8 @@
 //! beside what `docs/laboratory.md` says of them. Needs xz.
 
 use levee_lab::analysis::Summary;
+use levee_lab::endings::Ending;
+use levee_lab::experiment::Home;
 use levee_lab::host::Env;
 use levee_lab::sample::{Manifest, SCHEMA, Sample};
 use serde::de::DeserializeOwned;
@@ -294,6 +296,7 @@ fn the_documented_fields_are_those_that_are_written() {
         let mut m: Manifest = json(&committed(run).join("manifest.json"));
         // what is written only where it is set
         m.form.budget = Some(1.0);
+        m.form.endings = Some(1);
         m.experiment.workloads[0].datagram = Some(256);
         let m = value(&m);
         saw("manifest.json", &m);
@@ -329,6 +332,8 @@ fn the_documented_fields_are_those_that_are_written() {
         saw("attribution", &s["attribution"]);
         saw("price", &s["prices"]);
         saw("check", &s["calculator"]);
+        let (session, at) = (Home::Elsewhere, String::new());
+        saw("ending", &value(&Ending { at, session, seconds: None, why: None }));
     }
     let documented = documented();
     for (object, fields) in &written {

@@ -20,12 +20,14 @@ pub fn words(arm: &Arm) -> String {
         Mediation::None => String::new(),
         how => format!(", {}", mode(how)),
     };
-    let elsewhere = match arm.drive.session {
-        Home::Here => "",
-        Home::Elsewhere => ", the session held by another server",
+    let elsewhere = match (arm.drive.session, arm.drive.path) {
+        (Home::Here, _) => "",
+        // A plain link has no session that anybody could hold.
+        (Home::Elsewhere, Path::Link) => " to a second server",
+        (Home::Elsewhere, Path::Tunnel) => " to a second server, the session held by the first",
     };
     let tool = arm.tool.map(|tool| format!(", by {}", tool.version().0)).unwrap_or_default();
-    format!("{path}{mediated}{elsewhere}{tool}")
+    format!("{path}{elsewhere}{mediated}{tool}")
 }
 
 fn mode(how: Mediation) -> &'static str {
@@ -114,22 +116,23 @@ pub fn sentences(run: &Run) -> Vec<String> {
             .collect();
         out.extend(clause(&told).map(|clause| sentence(&format!("{}, {clause}.", words(arm)))));
     }
-    for (arm, base) in told::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Home::Here) {
+    let adds = |base: &Arm, arm: &Arm, start: &str| {
         let told: Vec<_> = units
             .iter()
             .map(|(id, thing)| (*thing, told::added(run, layout, (&base.name, &arm.name), id)))
             .collect();
         let measured = told.iter().any(|(_, told)| !matches!(told, Told::Nothing));
-        let path = if arm.drive.path == Path::Tunnel { "behind the tunnel" } else { "on a link" };
         if measured && !told.iter().any(|(_, told)| matches!(told, Told::Differs(_))) {
-            let nothing = "adds nothing that this machine can tell";
-            out.push(sentence(&format!("{path}, {}: that {nothing}.", mode(arm.drive.mediation))));
-        } else {
-            out.extend(
-                clause(&told)
-                    .map(|clause| sentence(&format!("{path}, {}: {clause}.", mode(arm.drive.mediation)))),
-            );
+            return Some(sentence(&format!("{start}: that adds nothing that this machine can tell.")));
         }
+        clause(&told).map(|clause| sentence(&format!("{start}: {clause}.")))
+    };
+    for (arm, base) in told::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Home::Here) {
+        let path = if arm.drive.path == Path::Tunnel { "behind the tunnel" } else { "on a link" };
+        out.extend(adds(base, arm, &format!("{path}, {}", mode(arm.drive.mediation))));
+    }
+    for (arm, base) in told::elsewhere(run) {
+        out.extend(adds(base, arm, &format!("{}, beside the first server's own", words(arm))));
     }
     if out.is_empty() {
         out.push(

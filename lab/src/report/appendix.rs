@@ -85,11 +85,11 @@ fn overviews(run: &Run, paper: &Paper, layout: Layout) -> Vec<Figure> {
     out
 }
 
-/// One of the appendices D, E and F: which arms it compares, and which of its figures.
+/// A comparison of the appendices D, E and F: its arms, and its figures.
 struct Comparison {
     letter: char,
     title: &'static str,
-    /// Figures of a second comparison start behind those of the first.
+    /// The appendix has the same figures again, fifteen numbers on, with F and without.
     again: bool,
     wanted: fn(&Arm) -> bool,
 }
@@ -106,13 +106,20 @@ fn link(a: &Arm) -> bool {
     a.drive.path == Path::Link
 }
 
-const COMPARISONS: [Comparison; 3] = [
+const COMPARISONS: [Comparison; 5] = [
     Comparison { letter: 'D', title: "I against I-, M- F-", again: true, wanted: |a| bare(a) && here(a) },
     Comparison {
         letter: 'E',
         title: "M in each mode against M-, I- F-",
         again: true,
         wanted: |a| link(a) && here(a),
+    },
+    Comparison { letter: 'D', title: "I against I-, M- F", again: true, wanted: |a| bare(a) && !here(a) },
+    Comparison {
+        letter: 'E',
+        title: "M in each mode against M-, I- F",
+        again: true,
+        wanted: |a| link(a) && !here(a),
     },
     Comparison { letter: 'F', title: "F against F-, I- M-", again: false, wanted: |a| link(a) && bare(a) },
 ];
@@ -131,7 +138,8 @@ fn compared(run: &Run, layout: Layout, c: &Comparison, (workload, place): (&str,
     if c.again {
         let _ = write!(number, " and {0}.{1} to {0}.{2}", c.letter, first + 15, first + 17);
     }
-    let name = |what: &str| format!("{}-{workload}-{what}", c.letter);
+    let half = if arms.iter().any(|a| here(a)) { "" } else { "-elsewhere" };
+    let name = |what: &str| format!("{}{half}-{workload}-{what}", c.letter);
     let u = unit.kind.unit();
     let figures = [
         plots::boxes(&name("box"), "", u, &of),
@@ -163,8 +171,8 @@ pub fn figures_of_the_paper(run: &Run, paper: &Paper, layout: Layout) -> Markup 
     html! {
         p {
             "The data behind the paper's figures are not printed; its means stand in ours. Its appendices D, E and F hold a \
-             box plot, a histogram and a scatter plot of each comparison: the same here. Where it has a second half for F \
-             with levee's mediation or tunnel, those set-ups are absent."
+             box plot, a histogram and a scatter plot of each comparison: the same here. Its appendices D and E have two halves, \
+             and their captions do not say which is F's: the numbers of both stand at each of ours."
         }
         @for f in overviews(run, paper, layout) { (f) }
         (comparisons(run, layout))

@@ -186,6 +186,30 @@ impl Drawing {
     }
 }
 
+const CLIENT: &str = "levee-lab client, processor 0";
+
+/// A way through levee: the arms, its path, whether it is mediated, who holds the session, and what is at its end.
+type Way = (&'static str, Path, bool, Home, (&'static str, &'static str));
+
+const WAYS: [Way; 6] = [
+    ("I- M(…) F-", Path::Link, true, Home::Here, ("compartment at HIGH", "the same program, run by levee")),
+    ("I M(…) F-", Path::Tunnel, true, Home::Here, ("compartment at LOW", "the same program, run by levee")),
+    ("I M- F-", Path::Tunnel, false, Home::Here, ("network of that", "a plain daemon outside it")),
+    ("I- M(…) F", Path::Link, true, Home::Elsewhere, ("server two, HIGH", "the same program, run by levee")),
+    ("I M(…) F", Path::Tunnel, true, Home::Elsewhere, ("server two, LOW", "the same program, run by levee")),
+    ("I M- F", Path::Tunnel, false, Home::Elsewhere, ("network of that", "a plain daemon outside it")),
+];
+
+/// What F is here, and what it is in the paper.
+const FEDERATED: [&str; 2] = [
+    "F: two servers of one federation and etcd, each in a namespace of its own. The person signs on at the first. The service is the \
+     second's, which believes what the first has signed about its session, decides by its own policy and writes its own log. In \
+     the paper the proxy of the second asks the first at each connection (5.2.3). Here it asks nobody: the servers tell one \
+     another eight times a lease, and each packet is held to the time until which the first has granted the session.",
+    "I- F: a plain link comes to levee as a single-level network, which has no session. Nobody holds one, so no server has to be \
+     asked about one: what F changes there is that the server belongs to a federation.",
+];
+
 /// The set-up, drawn: a row for each way from client to server.
 pub fn set_up(run: &Run) -> Markup {
     let ran = figures::arms(run);
@@ -197,45 +221,27 @@ pub fn set_up(run: &Run) -> Markup {
             .any(|d| d.path == path && (d.mediation != Mediation::None) == mediated && d.session == session)
     };
     let mut d = Drawing { rows: Vec::new(), y: 10 };
-    let client = "levee-lab client, processor 0";
-    d.row(
-        "I- M- F-",
-        ("namespace", client),
-        ("veth, MTU 1500", false),
-        ("namespace", "levee-lab serve, a plain daemon"),
-    );
+    let here = ("namespace", "levee-lab serve, a plain daemon");
+    d.row("I- M- F-", ("namespace", CLIENT), ("veth, MTU 1500", false), here);
     if has(Path::Link, false, Home::Elsewhere) {
-        d.row(
-            "I- M- F",
-            ("the same", client),
-            ("veth of its own", false),
-            ("another namespace", "the same program"),
-        );
+        let there = ("another namespace", "the same program");
+        d.row("I- M- F", ("the same", CLIENT), ("veth of its own", false), there);
     }
-    if has(Path::Link, true, Home::Here) {
-        d.row(
-            "I- M(…) F-",
-            ("host on a network", client),
-            ("single-level network, nftables", false),
-            ("compartment at HIGH", "the same program, run by levee"),
-        );
+    for way in WAYS {
+        let [path, mediated] = [way.1 == Path::Tunnel, way.2];
+        if !has(way.1, mediated, way.3) {
+            continue;
+        }
+        let (client, between) = match (path, way.3) {
+            (false, Home::Here) => ("host on a network", "single-level network, nftables"),
+            (false, Home::Elsewhere) => ("host on another", "single-level network, nftables"),
+            (true, Home::Here) => ("session's namespace", "vault ═ ESP in UDP over veth ═ vault"),
+            (true, Home::Elsewhere) => ("session of server one", "vault ═ ESP in UDP over veth ═ vault"),
+        };
+        d.row(way.0, (client, CLIENT), (between, path), way.4);
     }
-    if has(Path::Tunnel, true, Home::Here) {
-        d.row(
-            "I M(…) F-",
-            ("session's namespace", client),
-            ("vault ═ ESP in UDP over veth ═ vault", true),
-            ("compartment at LOW", "the same program, run by levee"),
-        );
-    }
-    if has(Path::Tunnel, false, Home::Here) {
-        d.row(
-            "I M- F-",
-            ("the same session", client),
-            ("vault ═ ESP in UDP over veth ═ vault", true),
-            ("network of that compartment", "a plain daemon outside it"),
-        );
-    }
+    let is_federated = has(Path::Link, true, Home::Elsewhere)
+        || [false, true].into_iter().any(|mediated| has(Path::Tunnel, mediated, Home::Elsewhere));
     html! {
         figure {
             svg viewBox={ "0 0 900 " (d.y) } style="width:100%;max-width:900px" role="img" { @for row in &d.rows { (row) } }
@@ -245,5 +251,6 @@ pub fn set_up(run: &Run) -> Markup {
                  server program and kernel settings do not differ between arms."
             }
         }
+        @if is_federated { @for text in FEDERATED { p { (text) } } }
     }
 }

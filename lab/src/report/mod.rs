@@ -14,6 +14,7 @@ mod told;
 
 use crate::analysis::{Summary, Verdict, Work, summarise};
 use crate::design::Layout;
+use crate::endings::{Ending, endings};
 use crate::host::Env;
 use crate::run::{manifest, samples, write_json};
 use crate::sample::{Flag, Manifest, Sample};
@@ -28,6 +29,7 @@ pub(crate) struct Run {
     pub manifest: Manifest,
     pub samples: Vec<Sample>,
     pub env: Vec<Env>,
+    pub endings: Vec<Ending>,
     pub summary: Summary,
 }
 
@@ -45,7 +47,7 @@ impl Run {
             return Err(io::Error::other(format!("{}: {what}", dir.display())));
         }
         let summary = summarise(&manifest, &samples).map_err(io::Error::other)?;
-        Ok(Run { manifest, samples, env, summary })
+        Ok(Run { manifest, samples, env, endings: endings(dir)?, summary })
     }
 }
 

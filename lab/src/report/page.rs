@@ -163,6 +163,9 @@ fn sections(run: &Run) -> Vec<Section> {
     if !m.experiment.factors.is_empty() {
         all.extend(factors(run));
     }
+    if !run.endings.is_empty() {
+        all.push(Section::open("endings", "The end of a session", tables::endings(run)));
+    }
     all.extend([
         Section::folded("cells", "Values and processor time", tables::cells(run)),
         Section::folded("rejects", "Attempts flagged", tables::rejects(run)),

@@ -4,6 +4,7 @@ use super::Run;
 use super::draw::{human, nanos};
 use crate::analysis::{Cell, Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
+use crate::experiment::Home;
 use crate::paper::{Paper, Row, measure};
 use crate::sample::Flag;
 use crate::stats::{Interval, quantile};
@@ -129,9 +130,7 @@ pub fn why_not(run: &Run, arm: &str) -> Option<String> {
     if declared.is_some() || run.manifest.form.arms.as_ref().is_none_or(|f| f.iter().any(|a| a == arm)) {
         return declared;
     }
-    let drive = run.manifest.experiment.arms.iter().find(|a| a.name == arm).map(|a| a.drive);
-    let never = drive.and_then(crate::stand::absent);
-    Some(never.unwrap_or("not in this form of the experiment").to_owned())
+    Some("not in this form of the experiment".to_owned())
 }
 
 /// A rate, with the latency it implies where it is one of transactions.
@@ -238,6 +237,40 @@ pub fn paper(run: &Run, paper: &Paper, layout: Layout) -> Markup {
                 }
             }
             ol.notes { @for note in notes { li { (note) } } }
+        }
+    }
+}
+
+/// How long the end of a session took, where this server alone uses it, and where another does.
+pub fn endings(run: &Run) -> Markup {
+    let sites = [
+        (Home::Here, "the server that serves holds the session (F-)"),
+        (Home::Elsewhere, "another server uses it (F)"),
+    ];
+    html! {
+        table {
+            thead { tr {
+                th { "ends of a session" } th.n { "ends" } th.n { "5 %" } th.n { "median" } th.n { "95 %" } th { "what went wrong" }
+            } }
+            tbody {
+                @for (session, what) in sites {
+                    @let of = || run.endings.iter().filter(|ending| ending.session == session);
+                    @let seconds: Vec<f64> = of().filter_map(|ending| ending.seconds).collect();
+                    @if of().count() > 0 {
+                        tr {
+                            td { (what) }
+                            td.n { (seconds.len()) }
+                            @for share in [0.05, 0.5, 0.95] {
+                                td.n { (quantile(&seconds, share).map_or("–".into(), |s| format!("{:.1} ms", s * 1e3))) }
+                            }
+                            td { @for ending in of() { @if let Some(why) = &ending.why { (why) } } }
+                        }
+                    }
+                }
+            }
+        }
+        p {
+            "After the last trial the person signs off, and on again. Timed is levee-tpe logout, from its start until the end is              acknowledged. Each time the server that served the session is asked before and after: before, it has the session and              keys for it; after, neither."
         }
     }
 }

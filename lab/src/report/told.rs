@@ -4,7 +4,7 @@ use super::Run;
 use super::figures;
 use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Mediation, Unit, Use};
+use crate::experiment::{Arm, Drive, Home, Mediation, Unit, Use};
 use crate::stats::Interval;
 
 /// The work whose effects are of the family.
@@ -44,6 +44,18 @@ pub fn mediated(run: &Run) -> Vec<(&Arm, &Arm)> {
     };
     let by_us = arms.iter().copied().filter(|a| a.drive.mediation != Mediation::None && a.tool.is_none());
     by_us.filter_map(|arm| Some((arm, bare(arm)?))).collect()
+}
+
+/// Arms of levee's at a second server, each with the one that goes the same way to the server that holds the session itself.
+pub fn elsewhere(run: &Run) -> Vec<(&Arm, &Arm)> {
+    let ran = figures::arms(run);
+    let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
+    let here = |arm: &Arm| {
+        let drive = Drive { session: Home::Here, ..arm.drive };
+        arms.iter().copied().find(|a| a.drive == drive && a.tool.is_none())
+    };
+    let away = arms.iter().copied().filter(|a| a.drive.session == Home::Elsewhere && a.drive.needs_levee());
+    away.filter_map(|arm| Some((arm, here(arm)?))).collect()
 }
 
 /// What the second of two arms adds to the first, from the same blocks; outside the family that Holm's adjustment covers.

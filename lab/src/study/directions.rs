@@ -199,7 +199,7 @@ impl Directions {
             }
             _ => return Err(io::Error::other(format!("{arm} has no way for {}", row.id))),
         };
-        let levee = arm == "compartment";
+        let levee = (arm == "compartment").then_some(Home::Here);
         Ok(Place { role: role(netns, 0), target, sources: Vec::new(), server, tunnel: false, levee })
     }
 

@@ -103,7 +103,7 @@ impl Vaulted {
                     sources: Vec::new(),
                     server: self.server.id(),
                     tunnel: false,
-                    levee: false,
+                    levee: None,
                 })
             }
             (_, Some(l)) => {
@@ -115,7 +115,7 @@ impl Vaulted {
                     sources: Vec::new(),
                     server,
                     tunnel: true,
-                    levee: true,
+                    levee: Some(Home::Here),
                 })
             }
             _ => Err(io::Error::other("the arm was not built")),

@@ -1,14 +1,15 @@
 //! The laboratory's studies with levee itself as an arm, in their smallest form.
 //!
-//! Needs root, e2fsprogs, bubblewrap and levee's own programs (`cargo build --workspace --bins`).
+//! Needs root, e2fsprogs, bubblewrap, etcd and levee's own programs (`cargo build --workspace --bins`).
 
 use levee_lab::study::Study;
 use levee_lab::study::run::{Sample, manifest, samples};
-use levee_system::{host, programs};
+use levee_system::{eventually, host, programs, sh, text};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Runs a study in three blocks of short trials; answers its directory.
 fn smallest(dir: &Path, name: &str, rows: &[&str], arms: &[&str]) -> PathBuf {
@@ -213,4 +214,76 @@ fn messages_by_mpi_go_over_the_link_of_each_arm_and_not_through_the_memory_of_th
     for s in samples(&run).unwrap().iter().filter(|s| s.seconds.is_some()) {
         assert!(s.counted["packets a round"] >= 2.0, "{s:?}");
     }
+}
+
+/// The smallest experiment with F. It has more blocks than anybody waits for.
+const FEDERATED: &str = r#"
+name = "federated"
+title = "Federated"
+question = "Is the service the second server's?"
+[[arm]]
+name = "base"
+baseline = true
+drive = { path = "link", mediation = "none", session = "here" }
+[[arm]]
+name = "elsewhere"
+drive = { path = "tunnel", mediation = "handoff", session = "elsewhere" }
+[[workload]]
+kind = "TCP_CRR"
+[form.quick]
+blocks = 10000
+seconds = 0.05
+warmup = 0.01
+layouts = ["together"]
+"#;
+
+#[test]
+fn with_f_a_service_of_the_second_server_is_measured_in_a_session_of_the_first_and_nothing_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("federated.toml"), dir.path().join("run"));
+    fs::write(&file, FEDERATED).unwrap();
+    let mut lab = Command::new(programs().join("levee-lab"));
+    lab.arg("run").arg(&file).args(["--quick", "--seed", "3", "--out"]).arg(&out);
+    let lab = lab.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = lab.id();
+    // A trial of F that did its work, however busy the host was.
+    eventually(Duration::from_secs(90), "a trial with F", || {
+        let samples = fs::read_to_string(out.join("samples.ndjson")).unwrap_or_default();
+        let worked =
+            |line: &str| line.contains(r#""arm":"elsewhere""#) && !line.contains(r#""outcome":null"#);
+        samples.lines().any(worked)
+    });
+    let site = std::env::temp_dir().join(format!("levlab{pid}f"));
+    let log = |state: &str| {
+        let levee = text(&programs().join("levee"));
+        sh(&levee, &["audit", "show", "--json", "--state", &text(&site.join(state))]).ok()
+    };
+    let granted = |log: &str, action: &str| {
+        let of = |line: &&str| {
+            line.contains(&format!(r#""action":"{action}""#))
+                && line.contains(r#""user":"lab""#)
+                && line.contains("granted")
+        };
+        log.lines().filter(of).count()
+    };
+    let (first, second) = (log("state"), log("second-state"));
+    // The person is the first server's, and its services had no connection.
+    assert_eq!((granted(&first, "sign-on"), granted(&first, "connect")), (1, 0), "{first}");
+    // The second decided about each connection, and nobody signed on there.
+    let connections = granted(&second, "connect");
+    assert!(granted(&second, "sign-on") == 0 && connections > 3, "{connections}: {second}");
+
+    sh("kill", &["-INT", &pid.to_string()]).ok();
+    let lab = lab.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&lab.stderr);
+    assert_eq!(lab.status.code(), Some(130), "{said}");
+    assert!(!said.contains("absent"), "{said}");
+    let mark = format!("levlab{pid}");
+    assert!(!sh("ip", &["netns", "list"]).ok().contains(&mark));
+    let left = fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+    let left: Vec<_> = left.filter(|e| e.file_name().to_string_lossy().contains(&mark)).collect();
+    assert!(left.is_empty(), "{left:?}");
+    // etcd among them.
+    let processes = sh("ps", &["-eo", "args"]).ok();
+    assert!(!processes.lines().any(|line| line.contains(&mark)), "{processes}");
 }
