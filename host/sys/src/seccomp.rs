@@ -22,13 +22,20 @@
 //! 32 bits of an argument: `argN == V`, `argN != V`, `argN & MASK == V`; numbers are decimal or `0x…`. `argN is null` compares all
 //! of it, for a pointer.
 
-use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write as _;
+mod tree;
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use libc::sock_filter;
 use rustix::io::Errno;
-use seccompiler::{BpfProgram, TargetArch, sock_filter};
 use serde::Deserialize;
+use syscalls::Sysno;
 
+use self::tree::{Alternative, Answer, Condition, Is, Rule};
+use crate::error::Step as _;
 use crate::{Error, Result};
 
 /// What the runtime of each of levee's own processes does.
@@ -37,7 +44,7 @@ const RUNTIME: &str = include_str!("../../../conf/seccomp/runtime.toml");
 /// A compiled filter.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    program: BpfProgram,
+    program: Vec<sock_filter>,
 }
 
 #[derive(Deserialize)]
@@ -112,15 +119,12 @@ impl Filter {
     fn compiled(text: &str, groups: &[&str]) -> std::result::Result<Self, String> {
         let source: Source = toml::from_str(text).map_err(|e| e.to_string())?;
         let runtime: Runtime = toml::from_str(RUNTIME).map_err(|e| e.to_string())?;
-        let rules = source.rules(source.runtime.then_some(&runtime), groups)?;
         let default = match source.default.as_str() {
-            "kill" => "\"kill_process\"".to_owned(),
-            name => format!("{{\"errno\":{}}}", errno(name).ok_or_else(|| format!("no errno {name}"))?),
+            "kill" => libc::SECCOMP_RET_KILL_PROCESS,
+            name => refusal(name)?,
         };
-        // Refusals go in front: they decide before the list does.
-        let mut program = source.refusals()?;
-        program.extend(bpf(&default, "\"allow\"", &rules)?);
-        Ok(Self { program })
+        let rules = source.rules(source.runtime.then_some(&runtime), groups)?;
+        Ok(Self { program: tree::program(default, &rules)? })
     }
 
     /// The names of the groups of a filter's text.
@@ -133,17 +137,37 @@ impl Filter {
         Ok(source.group.into_keys().collect())
     }
 
-    /// Puts every thread of the process under the filter, for good and for whatever it executes.
-    /// Wants `no_new_privs` set or `CAP_SYS_ADMIN`.
+    /// Puts every thread of the process under the filter, for good and for whatever it executes, and sets `no_new_privs`.
+    ///
+    /// # Errors
+    /// The kernel's, or a thread has another filter; then none is under this one.
     pub fn apply(&self) -> Result<()> {
-        seccompiler::apply_filter_all_threads(&self.program)
-            .map_err(|e| Error::invalid("install the system-call filter", e.to_string()))
+        let what = || "install the system-call filter".to_owned();
+        rustix::thread::set_no_new_privs(true).step(what)?;
+        let (mode, together) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        let program = self.as_the_kernel_takes_it().step(what)?;
+        // SAFETY: `program` names instructions that live as long as the call, which copies them.
+        match unsafe { libc::syscall(libc::SYS_seccomp, mode, together, &raw const program) } {
+            0 => Ok(()),
+            -1 => Err(std::io::Error::last_os_error()).step(what),
+            thread => Err(Error::invalid(what(), format!("thread {thread} has another filter"))),
+        }
+    }
+
+    /// Borrowed from the filter, which must live as long.
+    fn as_the_kernel_takes_it(&self) -> std::result::Result<libc::sock_fprog, Errno> {
+        let len = u16::try_from(self.program.len()).map_err(|_| Errno::INVAL)?;
+        Ok(libc::sock_fprog { len, filter: self.program.as_ptr().cast_mut() })
     }
 }
 
 impl Source {
-    /// What is allowed, as the compiler's JSON.
-    fn rules(&self, runtime: Option<&Runtime>, groups: &[&str]) -> std::result::Result<Vec<String>, String> {
+    /// What becomes of each call that is named, by its number.
+    fn rules(
+        &self,
+        runtime: Option<&Runtime>,
+        groups: &[&str],
+    ) -> std::result::Result<BTreeMap<u32, Rule>, String> {
         if let Some((name, _)) = self.group.iter().find(|(_, group)| group.is_unsaid()) {
             return Err(format!("the group {name} does not say why it is there and what it leaks"));
         }
@@ -153,76 +177,58 @@ impl Source {
             let group = self.group.get(*name).ok_or_else(|| format!("no group {name}"))?;
             allowed.extend(&group.allow);
         }
-        // Where a call is always allowed, conditions elsewhere would be beside the point.
-        let is_always = |allow: &Allow| matches!(allow, Allow::Always(_));
-        let always: HashSet<&String> =
-            allowed.iter().filter(|(_, allow)| is_always(allow)).map(|(call, _)| *call).collect();
-        allowed.retain(|(call, allow)| is_always(allow) || !always.contains(call));
-        let rules =
-            allowed.into_iter().map(|(call, allow)| allow.rules(call).map_err(|e| format!("{call}{e}")));
-        Ok(rules.collect::<std::result::Result<Vec<_>, _>>()?.concat())
-    }
-
-    /// What decides before the list. The number of each call is taken from the compiler's own table, by compiling a filter for that
-    /// call alone.
-    fn refusals(&self) -> std::result::Result<BpfProgram, String> {
-        let mut program = Vec::new();
-        let mut seen = HashSet::new();
+        let mut rules = BTreeMap::new();
+        for (call, allow) in allowed {
+            let more = allow.rule().map_err(|e| format!("{call}{e}"))?;
+            match (rules.get_mut(&number_of(call)?), more) {
+                // Where a call is always allowed, conditions elsewhere are beside the point.
+                (Some(Rule::Always(_)), _) => {}
+                (Some(Rule::When(known)), Rule::When(more)) => known.extend(more),
+                (_, more) => drop(rules.insert(number_of(call)?, more)),
+            }
+        }
+        let others: Vec<u32> = self
+            .group
+            .values()
+            .flat_map(|group| group.allow.keys())
+            .flat_map(|call| number_of(call))
+            .collect();
         for (call, refuse) in &self.refuse {
             if refuse.why.trim().is_empty() {
                 return Err(format!("{call} is refused without a reason"));
             }
-            let groups = self.group.values().any(|group| group.allow.contains_key(call));
-            if groups || self.allow.contains_key(call) || self.seldom.contains_key(call) {
+            let number = number_of(call)?;
+            let refused = Rule::Always(refusal(&refuse.errno)?);
+            if others.contains(&number) || rules.insert(number, refused).is_some() {
                 return Err(format!("{call} is both allowed and refused"));
             }
-            let code = errno(&refuse.errno).ok_or_else(|| format!("no errno {}", refuse.errno))?;
-            let alone = bpf("\"allow\"", "\"kill_process\"", &[format!("{{\"syscall\":{call:?}}}")])?;
-            let compared = alone.iter().filter(|i| i.code == JUMP_IF_EQUAL).nth(1);
-            let number = compared.map(|i| i.k).ok_or_else(|| format!("no number for {call}"))?;
-            if seen.insert(number) {
-                if program.is_empty() {
-                    program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: OFFSET_OF_NUMBER });
-                }
-                program.push(sock_filter { code: JUMP_IF_EQUAL, jt: 0, jf: 1, k: number });
-                program.push(sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | code });
-            }
         }
-        Ok(program)
+        Ok(rules)
     }
 }
 
-/// The compiler's work, for the machine's architecture.
-fn bpf(mismatch: &str, matched: &str, rules: &[String]) -> std::result::Result<BpfProgram, String> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|e| e.to_string())?;
-    let json = format!(
-        "{{\"filter\":{{\"mismatch_action\":{mismatch},\"match_action\":{matched},\"filter\":[{}]}}}}",
-        rules.join(",")
-    );
-    seccompiler::compile_from_json(json.as_bytes(), arch)
-        .map_err(|e| e.to_string())?
-        .remove("filter")
-        .ok_or_else(|| "no program came out".into())
+/// The call's number in the machine's own table.
+fn number_of(call: &str) -> std::result::Result<u32, String> {
+    let number = call.parse::<Sysno>().map_err(|()| format!("there is no system call {call}"))?;
+    u32::try_from(number.id()).map_err(|_| format!("no number for {call}"))
 }
 
 impl Allow {
-    /// One rule for each alternative. What is wrong goes on after the call's name.
-    fn rules(&self, call: &str) -> std::result::Result<Vec<String>, String> {
+    /// What is wrong goes on after the call's name.
+    fn rule(&self) -> std::result::Result<Rule, String> {
         let (Self::Always(why) | Self::When(When { why, .. })) = self;
         if why.trim().is_empty() {
             return Err(" is allowed without a reason".into());
         }
-        let Self::When(When { when, .. }) = self else {
-            return Ok(vec![format!("{{\"syscall\":{call:?}}}")]);
-        };
-        if when.is_empty() {
-            return Err(": `when` is empty".into());
+        match self {
+            Self::Always(_) => Ok(Rule::Always(libc::SECCOMP_RET_ALLOW)),
+            Self::When(When { when, .. }) if when.is_empty() => Err(": `when` is empty".into()),
+            Self::When(When { when, .. }) => {
+                let alternatives = when.iter().map(|text| alternative(text));
+                let alternatives = alternatives.collect::<std::result::Result<_, _>>();
+                alternatives.map(Rule::When).map_err(|why| format!(": {why}"))
+            }
         }
-        let rule = |alternative: &String| {
-            let args = conditions(alternative).map_err(|why| format!(": {why}"))?;
-            Ok(format!("{{\"syscall\":{call:?},\"args\":[{args}]}}"))
-        };
-        when.iter().map(rule).collect()
     }
 }
 
@@ -236,11 +242,8 @@ impl Filter {
     /// Puts the calling thread under the filter, by one system call that takes no memory: for a child between its clone
     /// and its exec. By prctl(2), which filters let through that refuse seccomp(2). Wants `no_new_privs` set.
     pub(crate) fn load(&self) -> std::result::Result<(), Errno> {
-        // Compiled filters are a few thousand instructions at most (BPF_MAXINSNS is 4,096).
-        let len = u16::try_from(self.program.len()).map_err(|_| Errno::INVAL)?;
-        let program = libc::sock_fprog { len, filter: self.program.as_ptr().cast_mut().cast() };
-        // SAFETY: `program` names `len` instructions that live as long as the call, which copies them and does not write
-        // to them; seccompiler's `sock_filter` has the layout of the kernel's (both are repr(C)).
+        let program = self.as_the_kernel_takes_it()?;
+        // SAFETY: `program` names instructions that live as long as the call, which copies them and does not write to them.
         let done =
             unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program, 0, 0) };
         if done == 0 {
@@ -251,37 +254,28 @@ impl Filter {
     }
 }
 
-const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// `offsetof(struct seccomp_data, nr)`.
-const OFFSET_OF_NUMBER: u32 = 0;
+/// One alternative of `when`.
+fn alternative(text: &str) -> std::result::Result<Alternative, String> {
+    text.split(" and ").map(condition).collect()
+}
 
-/// One alternative of `when`, as the compiler's JSON.
-fn conditions(text: &str) -> std::result::Result<String, String> {
-    let mut json = String::new();
-    for condition in text.split(" and ") {
-        let words: Vec<&str> = condition.split_whitespace().collect();
-        let (argument, op, value, length) = match words.as_slice() {
-            [argument, "==", value] => (argument, "\"eq\"".to_owned(), *value, "dword"),
-            [argument, "!=", value] => (argument, "\"ne\"".to_owned(), *value, "dword"),
-            [argument, "&", mask, "==", value] => {
-                (argument, format!("{{\"masked_eq\":{}}}", number(mask)?), *value, "dword")
+fn condition(text: &str) -> std::result::Result<Condition, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (argument, is) = match words.as_slice() {
+        [argument, "==", value] => (argument, Is::Equal(number(value)?)),
+        [argument, "!=", value] => (argument, Is::Other(number(value)?)),
+        [argument, "&", mask, "==", value] => {
+            let (mask, value) = (number(mask)?, number(value)?);
+            if value & !mask != 0 {
+                return Err(format!("it can never hold: {text:?}"));
             }
-            [argument, "is", "null"] => (argument, "\"eq\"".to_owned(), "0", "qword"),
-            _ => return Err(format!("not a condition: {condition:?}")),
-        };
-        let index = argument
-            .strip_prefix("arg")
-            .and_then(|n| n.parse::<u8>().ok())
-            .filter(|n| *n < 6)
-            .ok_or_else(|| format!("not an argument: {argument:?}"))?;
-        let comma = if json.is_empty() { "" } else { "," };
-        let value = number(value)?;
-        write!(json, "{comma}{{\"index\":{index},\"type\":\"{length}\",\"op\":{op},\"val\":{value}}}")
-            .map_err(|e| e.to_string())?;
-    }
-    Ok(json)
+            (argument, Is::Masked(mask, value))
+        }
+        [argument, "is", "null"] => (argument, Is::Null),
+        _ => return Err(format!("not a condition: {text:?}")),
+    };
+    let index = argument.strip_prefix("arg").and_then(|n| n.parse::<u8>().ok()).filter(|n| *n < 6);
+    Ok(Condition { argument: index.ok_or_else(|| format!("not an argument: {argument:?}"))?, is })
 }
 
 fn number(text: &str) -> std::result::Result<u32, String> {
@@ -292,7 +286,8 @@ fn number(text: &str) -> std::result::Result<u32, String> {
     .map_err(|e| format!("{text:?}: {e}"))
 }
 
-fn errno(name: &str) -> Option<u32> {
+/// What the kernel answers with this errno.
+fn refusal(name: &str) -> std::result::Result<Answer, String> {
     let code = match name {
         "EPERM" => libc::EPERM,
         "EACCES" => libc::EACCES,
@@ -300,7 +295,7 @@ fn errno(name: &str) -> Option<u32> {
         "ENOSYS" => libc::ENOSYS,
         "EINVAL" => libc::EINVAL,
         "EAFNOSUPPORT" => libc::EAFNOSUPPORT,
-        _ => return None,
+        _ => return Err(format!("no errno {name}")),
     };
-    u32::try_from(code).ok()
+    Ok(libc::SECCOMP_RET_ERRNO | code.unsigned_abs())
 }
