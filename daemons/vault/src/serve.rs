@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use levee_daemon::tunnel::{Peers, Socket};
 use levee_daemon::{Can, Events, Fatal, Order, TURN, Warden};
-use levee_esp::{Outer, Sad, Side};
+use levee_esp::{Aead, Outer, Sad, Side};
 use levee_ipc::vault::{
     KeyerToVault, Refusal, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
 };
@@ -44,11 +44,11 @@ struct Vault {
     ciphers: Ciphers,
 }
 
-/// Works until the warden says stop or is gone.
+/// Works until the warden says stop or is gone. An AEAD key is used as what the function makes of it.
 ///
 /// # Errors
 /// When the warden sends what is no message, or the TUN queue fails.
-pub fn serve(started: Started) -> Result<(), Fatal> {
+pub fn serve(started: Started, aead: fn(Box<dyn Aead>) -> Box<dyn Aead>) -> Result<(), Fatal> {
     let side = match started.place {
         Place::Server => Side::Server,
         Place::Workstation => Side::Workstation,
@@ -59,7 +59,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         warden: started.warden,
         peers: started.peers,
         plane: Plane::new(started.tun, started.sockets, Sad::new(side)),
-        libraries: Libraries(started.libraries),
+        libraries: Libraries { by_suite: started.libraries, aead },
         began: Instant::now(),
         swept: Duration::ZERO,
         looking: Looking::new(started.poll),
