@@ -131,7 +131,7 @@ impl Second {
         for what in ["server", "auditor"] {
             tool(&text(&levee), &["enrol", what, &file, "--state", &own])?;
         }
-        let server = Up::start(&namespace, directory, "second", &[&file, "--state", &own])?;
+        let server = Up::start(levee, &namespace, directory, "second", &[&file, "--state", &own])?;
         Ok(Second { server, _etcd: etcd, _between: between, namespace })
     }
 

@@ -121,6 +121,8 @@ pub struct Variant {
     pub tables: &'static str,
     /// What its tunnels must have, once the person is signed on.
     pub posture: Option<&'static str>,
+    /// Another program in the place of levee-vault.
+    pub vault: Option<&'static str>,
 }
 
 /// One label's compartment, and how clients come to it.
@@ -236,7 +238,12 @@ impl Levee {
             let second = (serving, &*file(&FIRST.as_peer(), &SECOND, true));
             Signed::start_federated(part, first, second, LABEL)?
         } else {
-            Signed::start(part, serving, &file("", &FIRST, true), LABEL)?
+            match variant.vault {
+                Some(vault) => {
+                    Signed::start_with_vault(part, serving, &file("", &FIRST, true), LABEL, vault)?
+                }
+                None => Signed::start(part, serving, &file("", &FIRST, true), LABEL)?,
+            }
         };
         let mut l = Levee {
             places: BTreeMap::new(),

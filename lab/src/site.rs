@@ -59,8 +59,14 @@ impl Up {
     ///
     /// # Errors
     /// What it says.
-    pub(crate) fn start(namespace: &Namespace, directory: &Path, run: &str, args: &[&str]) -> io::Result<Up> {
-        let (levee, run) = (programs()?.join("levee"), directory.join(run));
+    pub(crate) fn start(
+        levee: PathBuf,
+        namespace: &Namespace,
+        directory: &Path,
+        run: &str,
+        args: &[&str],
+    ) -> io::Result<Up> {
+        let run = directory.join(run);
         let (program, run_, net) =
             (text(&levee), text(&run), format!("--net={}", namespace.path().display()));
         let all = [&[net.as_str(), &program, "up"], args, &["--run", &run_]].concat();
@@ -109,6 +115,35 @@ pub(crate) fn programs() -> io::Result<PathBuf> {
         }
     }
     Ok(dir)
+}
+
+/// What a site has beside a server and a workstation on a plain link.
+#[derive(Default)]
+struct Beside<'a> {
+    /// What the link can be.
+    links: Option<&'a [Asked]>,
+    /// A second server's namespace and site file.
+    second: Option<(Namespace, &'a str)>,
+    /// Another program in the place of levee-vault.
+    vault: Option<&'a str>,
+}
+
+/// The same programs in a directory of their own, but with another one in the vault's place.
+fn programs_with(vault: &str, directory: PathBuf) -> io::Result<PathBuf> {
+    let from = programs()?;
+    fs::create_dir(&directory)?;
+    for entry in fs::read_dir(&from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        // What a manifest says of the directory does not hold here.
+        if !name.to_string_lossy().starts_with("levee") || !entry.file_type()?.is_file() {
+            continue;
+        }
+        let source = if name == "levee-vault" { from.join(vault) } else { entry.path() };
+        let to = directory.join(&name);
+        fs::hard_link(&source, &to).or_else(|_| fs::copy(&source, &to).map(drop))?;
+    }
+    Ok(directory)
 }
 
 /// This program where a compartment can see it: below /usr. A copy, removed at the end, if it is elsewhere; one for each who asks.
@@ -225,7 +260,7 @@ impl Signed {
     /// # Errors
     /// The step that failed, in words; what was made until then is removed.
     pub(crate) fn start(part: &str, server: Namespace, site: &str, label: &str) -> io::Result<Signed> {
-        Signed::bring_up(part, (server, site), label, None, None)
+        Signed::bring_up(part, (server, site), label, Beside::default())
     }
 
     /// The same over a link that can be any of these.
@@ -239,7 +274,21 @@ impl Signed {
         label: &str,
         links: Option<&[Asked]>,
     ) -> io::Result<Signed> {
-        Signed::bring_up(part, (server, site), label, links, None)
+        Signed::bring_up(part, (server, site), label, Beside { links, ..Beside::default() })
+    }
+
+    /// The same with another program as every vault.
+    ///
+    /// # Errors
+    /// As for [`Signed::start`], or there is no such program.
+    pub(crate) fn start_with_vault(
+        part: &str,
+        server: Namespace,
+        site: &str,
+        label: &str,
+        vault: &str,
+    ) -> io::Result<Signed> {
+        Signed::bring_up(part, (server, site), label, Beside { vault: Some(vault), ..Beside::default() })
     }
 
     /// The same with a second server of the site, which the workstation reaches over a link of its own. The person signs on at the first.
@@ -252,37 +301,37 @@ impl Signed {
         second: (Namespace, &str),
         label: &str,
     ) -> io::Result<Signed> {
-        Signed::bring_up(part, first, label, None, Some(second))
+        Signed::bring_up(part, first, label, Beside { second: Some(second), ..Beside::default() })
     }
 
     fn bring_up(
         part: &str,
         (server, site): (Namespace, &str),
         label: &str,
-        links: Option<&[Asked]>,
-        second: Option<(Namespace, &str)>,
+        Beside { links, second, vault }: Beside<'_>,
     ) -> io::Result<Signed> {
-        let dir = programs()?;
         let directory = Removed(std::env::temp_dir().join(format!("levlab{}{part}", process::id())));
         fs::create_dir(&directory.0)?;
         let path = |name: &str| directory.0.join(name);
         let workstation = Namespace::new(&format!("{part}w"))?;
         let link = BadLink::or_plain(&server, &workstation, OUTSIDE, OUTER, links)?;
         fs::write(path("site.toml"), site)?;
-        let (levee, state) = (dir.join("levee"), text(&path("state")));
+        let programs = vault.map_or_else(programs, |vault| programs_with(vault, path("programs")))?;
+        let (levee, state) = (programs.join("levee"), text(&path("state")));
         let file = text(&path("site.toml"));
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
         told(&levee, &["user", "add", "--state", &state, &file, USER], &path("none"), PASSWORD)?;
         let start = |(space, site)| Second::start(part, space, site, [&server, &workstation], &directory.0);
         let second = second.map(start).transpose()?;
-        let server_up = Up::start(&server, &directory.0, "server", &[&file, "--state", &state])?;
+        let server_up =
+            Up::start(levee.clone(), &server, &directory.0, "server", &[&file, "--state", &state])?;
         if let Some(second) = &second {
             second.joined(&server_up)?;
         }
         let bundle = text(&path("state").join("hosts").join("ws1"));
         let own_state = text(&path("ws1-state"));
         let workstation_args = ["--workstation", &bundle, "--state", &own_state];
-        let workstation_up = Up::start(&workstation, &directory.0, "ws1", &workstation_args)?;
+        let workstation_up = Up::start(levee, &workstation, &directory.0, "ws1", &workstation_args)?;
         let session = sign_on(&directory.0, label)?;
         Ok(Signed {
             _workstation: workstation_up,

@@ -49,18 +49,24 @@ fn serving() -> usize {
 }
 
 /// levee's arms.
-const VARIANTS: [(&str, Variant); 4] = [
-    ("vault", Variant { part: "vv", tables: "", posture: None }),
-    ("stacks", Variant { part: "vs", tables: "[vault]\nworkers = 2\n\n", posture: None }),
+const VARIANTS: [(&str, Variant); 5] = [
+    ("vault", Variant { part: "vv", tables: "", posture: None, vault: None }),
+    ("stacks", Variant { part: "vs", tables: "[vault]\nworkers = 2\n\n", posture: None, vault: None }),
     (
         "chacha",
         Variant {
             part: "vc",
             tables: "[[posture]]\nname = \"chacha\"\nciphers = [\"chacha20-poly1305\"]\n\n",
             posture: Some("chacha"),
+            vault: None,
         },
     ),
-    ("agreeing", Variant { part: "va", tables: "[vault]\nagree = [\"LOW\"]\n\n", posture: None }),
+    // The paper's pass-through.
+    ("clear", Variant { part: "vg", tables: "", posture: None, vault: Some("levee-lab-vault") }),
+    (
+        "agreeing",
+        Variant { part: "va", tables: "[vault]\nagree = [\"LOW\"]\n\n", posture: None, vault: None },
+    ),
 ];
 
 /// The bare server behind the tunnel.

@@ -86,7 +86,7 @@ fn calculation_storage_and_network_are_measured_plain_in_a_compartment_and_over_
 fn connections_at_a_rate_are_answered_over_a_link_and_through_each_kind_of_vaults() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["connections@200", "kept@1000", "stream"];
-    let arms = ["link", "vault", "stacks", "chacha", "agreeing"];
+    let arms = ["link", "vault", "clear", "stacks", "chacha", "agreeing"];
     let run = smallest(dir.path(), "vaulted", &rows, &arms);
     whole(&run, &rows, &arms);
     for s in samples(&run).unwrap().iter().filter(|s| s.row == "connections@200" && s.seconds.is_some()) {

@@ -102,8 +102,19 @@ impl Vault {
         sockets: &[(SocketAddr, BorrowedFd<'_>)],
         arguments: &[&str],
     ) -> Self {
+        Self::start_program(env!("CARGO_BIN_EXE_levee-vault"), place, tun, sockets, arguments)
+    }
+
+    /// The same with another program.
+    pub fn start_program(
+        program: &str,
+        place: Place,
+        tun: BorrowedFd<'_>,
+        sockets: &[(SocketAddr, BorrowedFd<'_>)],
+        arguments: &[&str],
+    ) -> Self {
         let (warden, theirs) = Channel::pair().unwrap();
-        let mut program = Program::new(env!("CARGO_BIN_EXE_levee-vault"));
+        let mut program = Program::new(program);
         program.args.extend(arguments.iter().map(Into::into));
         program.new_namespaces = Program::ISOLATED;
         // The tests start it from threads that end before it should.
