@@ -16,7 +16,7 @@ help:
 	@echo 'make lint         formatting, clippy, licences'
 	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan: a quarter of an hour and more, out/bench/report.md, ike.jsonl'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
-	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: half an hour, out/study; Ctrl-C and again goes on'
+	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: an hour, out/study; Ctrl-C and again goes on'
 	@echo 'make book         the book (docs/book) as pages for a browser, out/book; makes mdbook the first time'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 	@echo 'make uninstall    removes what make install put there; keys, site files and logs stay'

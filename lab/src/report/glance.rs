@@ -4,7 +4,7 @@ use super::Run;
 use super::answer;
 use super::figures;
 use super::tables::why_not;
-use super::told::{Told, added, mediated, over_baseline, units};
+use super::told::{Told, added, elsewhere, mediated, over_baseline, units};
 use crate::analysis::Effect;
 use crate::design::Layout;
 use crate::experiment::{Arm, Home, Mediation, Path};
@@ -90,19 +90,22 @@ fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Mark
     table(&format!("time per unit of work, over {base}"), workloads, &rows)
 }
 
-/// What each mode of mediation adds on the path it is on: `M(…)` against `M-`, both over the link or both through the
-/// tunnel.
-fn added_by_mediation(run: &Run, layout: Layout, workloads: &[String]) -> Option<Markup> {
-    let pairs = mediated(run);
+/// What the first of each pair of arms adds to the second.
+fn added_by(
+    run: &Run,
+    layout: Layout,
+    workloads: &[String],
+    (title, pairs): (&str, &[(&Arm, &Arm)]),
+) -> Option<Markup> {
     let rows = html! {
-        @for (arm, base) in &pairs {
+        @for (arm, base) in pairs {
             tr {
                 (row_head(arm))
                 @for w in workloads { (cell(added(run, layout, (&base.name, &arm.name), w))) }
             }
         }
     };
-    (!pairs.is_empty()).then(|| table("what mediation adds on the same path", workloads, &rows))
+    (!pairs.is_empty()).then(|| table(title, workloads, &rows))
 }
 
 /// The arms that could not be built, one line a reason.
@@ -127,17 +130,23 @@ pub fn glance(run: &Run) -> Markup {
     let layouts = &run.manifest.form.layouts;
     let floors = run.summary.floors.iter().map(|f| f.floor.exp_m1() * 100.0);
     let floors: Vec<f64> = floors.filter(|f| f.is_finite()).collect();
+    let pairs = [
+        ("what mediation adds on the same path", mediated(run)),
+        ("what a second server adds to the first's own", elsewhere(run)),
+    ];
     html! {
         @for &layout in layouts {
             @if layouts.len() > 1 { h3 { "Client and server " (layout.name()) } }
             (against_the_baseline(run, layout, &workloads))
-            @if let Some(added) = added_by_mediation(run, layout, &workloads) { (added) }
+            @for (title, pairs) in &pairs {
+                @if let Some(added) = added_by(run, layout, &workloads, (title, pairs)) { (added) }
+            }
         }
         p.quiet {
             "×1.10 is ten percent more time for each byte, request or connection, with the 95 % interval. Coloured: a cost or \
              a gain beyond this machine's noise floor. Grey: not told apart from that noise, which is no proof that there is \
-             none. What mediation adds on the same path is told by interval and floor alone, without Holm's adjustment for \
-             the number of effects."
+             none. What one arm adds to another that is not the baseline is told by interval and floor alone, without Holm's \
+             adjustment for the number of effects."
         }
         @if let (Some(a), Some(b)) = (quantile(&floors, 0.0), quantile(&floors, 1.0)) {
             p.quiet { "Noise floors of this run: " (format!("{a:.1} to {b:.1}")) " % over its workloads." }

@@ -8,7 +8,7 @@ use levee_system::{eventually, host, programs, sh, text};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 /// Runs a study in three blocks of short trials; answers its directory.
@@ -237,6 +237,23 @@ warmup = 0.01
 layouts = ["together"]
 "#;
 
+/// A run of the laboratory's, which clears up when it is stopped, whatever became of the test.
+struct Running(Option<Child>);
+
+impl Running {
+    fn stop(&mut self) -> Option<Output> {
+        let lab = self.0.take()?;
+        sh("kill", &["-INT", &lab.id().to_string()]).ok();
+        lab.wait_with_output().ok()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop());
+    }
+}
+
 #[test]
 fn with_f_a_service_of_the_second_server_is_measured_in_a_session_of_the_first_and_nothing_is_left() {
     let dir = tempfile::tempdir().unwrap();
@@ -246,6 +263,7 @@ fn with_f_a_service_of_the_second_server_is_measured_in_a_session_of_the_first_a
     lab.arg("run").arg(&file).args(["--quick", "--seed", "3", "--out"]).arg(&out);
     let lab = lab.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = lab.id();
+    let mut lab = Running(Some(lab));
     // A trial of F that did its work, however busy the host was.
     eventually(Duration::from_secs(90), "a trial with F", || {
         let samples = fs::read_to_string(out.join("samples.ndjson")).unwrap_or_default();
@@ -273,8 +291,7 @@ fn with_f_a_service_of_the_second_server_is_measured_in_a_session_of_the_first_a
     let connections = granted(&second, "connect");
     assert!(granted(&second, "sign-on") == 0 && connections > 3, "{connections}: {second}");
 
-    sh("kill", &["-INT", &pid.to_string()]).ok();
-    let lab = lab.wait_with_output().unwrap();
+    let lab = lab.stop().unwrap();
     let said = String::from_utf8_lossy(&lab.stderr);
     assert_eq!(lab.status.code(), Some(130), "{said}");
     assert!(!said.contains("absent"), "{said}");
