@@ -13,7 +13,7 @@ use crate::operator::Which;
 use crate::output::table;
 use crate::output::{self, shown};
 
-/// Show which sessions a posture would give new keys, and by which ciphers; nothing is changed
+/// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     /// The posture, as the site file names it; `default` ends all of them
@@ -64,6 +64,8 @@ enum Outcome {
     NewCipher,
     /// It ends: what was asked of its tunnel cannot be had then.
     Ends,
+    /// It ends: its person or its workstation may have no session at its label then.
+    NotAllowed,
     /// It has no keys here now, and agrees on what is in force then.
     NoKeys,
 }
@@ -121,7 +123,12 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             session.protections.is_empty()
                 || site.protected_by(&label, session.protections.iter(), then).is_ok()
         });
+        let allowed = site.label(&session.label).is_none_or(|label| {
+            let posture = site.posture_at(&label, then.iter());
+            posture.is_none_or(|posture| posture.admits(&session.user, &session.host))
+        });
         let outcome = match labels.get(&session.label) {
+            _ if !allowed => Outcome::NotAllowed,
             _ if !protected => Outcome::Ends,
             Some((now, then)) if now == then => Outcome::Stays,
             _ if suites.is_empty() => Outcome::NoKeys,
@@ -193,6 +200,7 @@ impl Planned {
                 Outcome::NewKeys => "new keys",
                 Outcome::NewCipher => "new keys by another cipher",
                 Outcome::Ends => "ends: its protection cannot be had then",
+                Outcome::NotAllowed => "ends: its person or host may have none there then",
                 Outcome::NoKeys => "has no keys now",
             };
             vec![
@@ -241,6 +249,9 @@ follow = "2s"
 [[posture]]
 name = "same"
 ciphers = ["aes-256-gcm"]
+[[posture]]
+name = "few"
+people = ["mia"]
 "#
     );
 
@@ -277,6 +288,11 @@ ciphers = ["aes-256-gcm"]
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
         let error = plan(&Site::parse(SITE).unwrap(), &status, "seige").unwrap_err();
-        assert!(error.contains("siege alert same default"), "{error}");
+        assert!(error.contains("siege alert same few default"), "{error}");
+        for (user, expected) in [("ada", Outcome::NotAllowed), ("mia", Outcome::Stays)] {
+            status.sessions[0].user = user.parse().unwrap();
+            status.postures.clear();
+            assert_eq!(outcome(&status, "few"), expected, "{user}");
+        }
     }
 }

@@ -127,7 +127,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
     case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     // Postures.
-    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `ciphers`", "add, for instance"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `people`, `hosts`"),
     case("[limits]", "[[posture]]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `name`", "add, for instance"),
     case("[limits]", "[[posture]]\nname = \"default\"\nciphers = [\"aes-256-gcm\"]\n[limits]", "\"default\"", "bad-value", None, "what the other tables say", "another name"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-265-gcm\"]\n[limits]", "\"aes-265-gcm\"", "unknown-name", Some("aes-256-gcm"), "`aes-265-gcm` is no cipher", "did you mean `aes-256-gcm`?"),
@@ -136,6 +136,9 @@ const CASES: &[Case] = &[
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-256-gcm\"]\nfollow = \"1s\"\n[limits]", "\"1s\"", "out-of-bounds", None, "`follow` is 1s", "\"2s\" to \"60s\""),
     case("[limits]", "[crypto]\nsuites = \"cnsa\"\n[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\n[limits]", "\"chacha20-poly1305\"", "bad-value", None, "`suites` is `cnsa`, which has no chacha20-poly1305", "take it out"),
     case("[limits]", "[[posture]]\nname = \"a\"\nciphers = [\"aes-256-gcm\"]\n[[posture]]\nname = \"a\"\nciphers = [\"aes-128-gcm\"]\n[limits]", "[[posture]]\nname = \"a\"\nciphers = [\"aes-128-gcm\"]", "duplicate", None, "two postures `a`", "another name"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\npeople = [\"adda\"]\n[limits]", "\"adda\"", "unknown-name", Some("ada"), "`adda` is no user of the site", "did you mean `ada`?"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\nhosts = [\"ws1\", \"ws9\"]\n[limits]", "\"ws9\"", "unknown-name", Some("ws1"), "`ws9` is no host of the site", "did you mean `ws1`?"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\npeople = [\"ada\", \"ada\"]\n[limits]", "\"ada\"]", "duplicate", None, "`ada` stands here twice", "once"),
     case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nlabels = [\"MID..HIGH\"]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("\"512M\"", "\"512MB\"", "\"512MB\"", "bad-value", None, "`512MB` is not a valid memory", "\"16M\" to \"1T\""),
     case("\"512M\"", "\"99999999999999999999T\"", "\"99999999999999999999T\"", "bad-value", None, "not a valid memory", "\"16M\" to \"1T\""),

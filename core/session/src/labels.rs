@@ -146,8 +146,8 @@ impl Sessions {
         // The vault may have outlived sessiond: it counts as knowing the session until it has answered.
         let shared = self.withdraw_restored(&record);
         self.by_device.insert(device.clone(), id);
-        let (asked, ciphers) = (record.protection.as_ref(), self.ciphers(&label));
-        let phase = match rules::open(&self.site, &record.user, &device, &label, (asked, &ciphers)) {
+        let asked = (record.protection.as_ref(), self.posture_at(&label));
+        let phase = match rules::open(&self.site, &record.user, &device, &label, asked) {
             Ok(grant)
                 if taken
                     && self.site.federation().is_none()

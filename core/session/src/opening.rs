@@ -31,8 +31,8 @@ impl Sessions {
         let Some(user) = path.person.clone() else {
             return self.refuse(client, RefusalKind::NotLoggedIn, "nobody is signed on here");
         };
-        let ciphers = self.ciphers(&label);
-        let grant = match rules::open(&self.site, &user, &device, &label, (protection.as_ref(), &ciphers)) {
+        let asked = (protection.as_ref(), self.posture_at(&label));
+        let grant = match rules::open(&self.site, &user, &device, &label, asked) {
             Ok(grant) => grant,
             Err(denial) => {
                 self.say(Output::Audit(denial.audit().clone()));
@@ -153,11 +153,13 @@ impl Sessions {
         if let Some(path) = self.clients.get_mut(&client) {
             path.busy = Some(Busy::Opening(Opening::Session(id)));
         }
+        // While it waited for the end of the one before, the posture may have changed.
+        if let Some(reason) = self.barred_by_posture(id) {
+            return self.close(id, &reason, None, now);
+        }
         if self.use_label(&label, id) {
             self.tell_vault(id, now);
         }
-        // While it waited for the end of the one before, the posture may have changed.
-        self.see_to_protection(id, now);
     }
 
     /// Counts the session in at its label, and says whether the label's vault is up.

@@ -1,5 +1,6 @@
-//! Which posture is in force, and how it changes while sessions run: it is recorded, every vault is told and then the keyer, and the
-//! change is over when no vault has keys from before. Who has not followed in time is severed.
+//! Which posture is in force, and how it changes while sessions run: it is recorded, sessions that it does not allow end, every vault is
+//! told and then the keyer, and the change is over when nothing of these sessions is left and no vault has keys from before. Who has not
+//! followed in time is severed.
 
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
@@ -8,7 +9,7 @@ use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::site::{Cipher, Posture};
 use levee_policy::{LabelName, PostureName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The longest reason, in octets.
@@ -24,7 +25,7 @@ pub(crate) struct Change {
     follow: Duration,
 }
 
-/// A change that is recorded, until no vault has keys from before.
+/// A change that is recorded, until nothing is left that it does not allow.
 struct Moving {
     operator: Option<OperatorId>,
     name: String,
@@ -33,6 +34,12 @@ struct Moving {
     sever: Option<Time>,
     /// Vaults that have not answered, and by which number.
     pending: BTreeMap<LabelName, u64>,
+    /// Sessions that it does not allow, until nothing of them is left.
+    ending: BTreeSet<SessionId>,
+    /// So many ended because it does not allow them.
+    ended: usize,
+    /// Why one of them is not over, though no packet of it passes.
+    failed: Option<String>,
     severed: usize,
 }
 
@@ -62,9 +69,13 @@ fn entry(name: &str, reason: String) -> Entry {
 
 impl Sessions {
     /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
-    pub fn take_postures(&mut self, in_force: Vec<InForce>) {
+    /// A session that it does not allow ends, as one ends that the policy does not grant any more.
+    pub fn take_postures(&mut self, in_force: Vec<InForce>, now: Time) {
         self.postures.in_force = in_force;
         self.await_posture_ends();
+        for (id, reason) in self.all_barred() {
+            self.close(id, &reason, None, now);
+        }
     }
 
     /// What is in force, and whether a change is under way.
@@ -136,36 +147,63 @@ impl Sessions {
                 pending.insert(label, number);
             }
         }
-        self.end_unprotected(now);
         let sever = now.after(follow);
         self.set_timer(sever, Timer::Posture);
-        self.postures.moving =
-            Some(Moving { operator, name, began: now, sever: Some(sever), pending, severed: 0 });
+        let barred = self.all_barred();
+        let (ending, ended) = (barred.iter().map(|(id, _)| *id).collect(), barred.len());
+        let sever = Some(sever);
+        let moving =
+            Moving { operator, name, began: now, sever, pending, ending, ended, failed: None, severed: 0 };
+        self.postures.moving = Some(moving);
+        for (id, reason) in barred {
+            self.close(id, &reason, Some(Waiter::Posture(id)), now);
+        }
         self.finish_moving(now);
     }
 
-    /// Whose protection cannot be had any more is not given less.
-    fn end_unprotected(&mut self, now: Time) {
-        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
-            self.see_to_protection(id, now);
+    /// Every session that what is in force does not allow, and why; one that is on its way out counts until nothing of it is left.
+    fn all_barred(&self) -> Vec<(SessionId, String)> {
+        self.sessions.keys().filter_map(|id| Some((*id, self.barred_by_posture(*id)?))).collect()
+    }
+
+    /// Why what is in force, which may have come after its grant, does not allow this session: its person or workstation may have none, or
+    /// its protection cannot be had, and nobody is given less.
+    pub(crate) fn barred_by_posture(&self, id: SessionId) -> Option<String> {
+        let Session { record, phase, .. } = self.sessions.get(&id)?;
+        let (posture, name) = (self.posture_at(&record.label), named(&self.postures.in_force));
+        if posture.is_some_and(|posture| !posture.admits(&record.user, &record.device)) {
+            let (user, device, label) = (&record.user, &record.device, &record.label);
+            return Some(format!(
+                "the posture became {name}, which does not let `{user}` have sessions at {label} from `{device}`"
+            ));
+        }
+        let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =
+            phase
+        else {
+            return None;
+        };
+        let protected = grant.action().protected();
+        if protected.names.is_empty() || !protected.among(self.site.ciphers_under(posture)).is_empty() {
+            return None;
+        }
+        Some(format!("the posture became {name}, under which protection {} cannot be had", protected.words()))
+    }
+
+    /// A session that the change does not allow is over; or nothing of it passes, and why it is not over.
+    pub(crate) fn ended_for_posture(&mut self, id: SessionId, result: Result<(), &str>, now: Time) {
+        let Some(moving) = &mut self.postures.moving else { return };
+        if moving.ending.remove(&id) {
+            if let Err(why) = result {
+                moving.failed = Some(why.to_owned());
+            }
+            self.finish_moving(now);
         }
     }
 
-    /// Ends a session whose protection cannot be had under what is in force, which may have come after its grant.
-    pub(crate) fn see_to_protection(&mut self, id: SessionId, now: Time) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =
-            &session.phase
-        else {
-            return;
-        };
-        let protected = grant.action().protected();
-        if protected.names.is_empty() || !protected.among(&self.ciphers(&session.record.label)).is_empty() {
-            return;
-        }
-        let (words, name) = (protected.words(), named(&self.postures.in_force));
-        let reason = format!("the posture became {name}, under which protection {words} cannot be had");
-        self.close(id, &reason, None, now);
+    /// The posture that counts at a label now, if one does.
+    pub(crate) fn posture_at(&self, label: &LabelName) -> Option<&Posture> {
+        let label = self.site.label(label)?;
+        self.site.posture_at(&label, self.postures.names())
     }
 
     /// What a label's tunnels may have now. What is no label of the site has nothing.
@@ -221,16 +259,27 @@ impl Sessions {
     }
 
     fn finish_moving(&mut self, now: Time) {
-        let Some(moving) = self.postures.moving.take_if(|moving| moving.pending.is_empty()) else { return };
+        let is_over = |moving: &mut Moving| moving.pending.is_empty() && moving.ending.is_empty();
+        let Some(moving) = self.postures.moving.take_if(is_over) else { return };
         let took = now.since(moving.began).as_millis();
-        let ended = match moving.severed {
+        let followed = match moving.severed {
             0 => "every session followed".to_owned(),
             count => format!("{count} sessions did not follow, and end"),
         };
-        let said = format!("no keys from before are left, after {took} ms; {ended}");
+        let mut said = format!("no keys from before are left, after {took} ms; {followed}");
+        if moving.ended > 0 {
+            said.push_str(&format!("; sessions that it does not allow: {} ended", moving.ended));
+        }
+        let result = match moving.failed {
+            None => Ok(()),
+            Some(why) => {
+                said.push_str(&format!(", but {why}"));
+                Err(format!("the posture is {}, but not all that it ends is over: {why}", moving.name))
+            }
+        };
         self.say(Output::Audit(entry(&moving.name, said)));
         if let Some(operator) = moving.operator {
-            self.say(Output::Operator(operator, Ok(())));
+            self.say(Output::Operator(operator, result));
         }
         // What ended meanwhile.
         self.posture_due(now);

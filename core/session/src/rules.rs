@@ -2,7 +2,7 @@
 
 use crate::Time;
 use crate::address::Pools;
-use levee_policy::site::{Cipher, Peer};
+use levee_policy::site::{Peer, Posture};
 use levee_policy::{
     Denial, DomainName, Grant, HostName, LabelName, ProtectionName, ServiceName, Site, UserName, decision,
 };
@@ -53,16 +53,16 @@ pub(crate) fn connection(
     site.decide_connection(session, service)
 }
 
-/// Whether this person may have a session at this label from this TPE, with the protection that they ask for where tunnels there may have
-/// these ciphers.
+/// Whether this person may have a session at this label from this TPE, with the protection that they ask for, where this posture counts
+/// there.
 pub(crate) fn open(
     site: &Site,
     user: &UserName,
     device: &HostName,
     label: &LabelName,
-    protection: (Option<&ProtectionName>, &[Cipher]),
+    (protection, posture): (Option<&ProtectionName>, Option<&Posture>),
 ) -> Result<Grant<decision::Session>, Box<Denial>> {
-    site.decide_protected_session(user, device, label, protection.0, protection.1)
+    site.decide_protected_session(user, device, label, protection, posture)
 }
 
 /// Whether this person may carry this file out of a session at this label, or into it.

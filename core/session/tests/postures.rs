@@ -17,6 +17,13 @@ follow = "4s"
 name = "elsewhere"
 labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
+[[posture]]
+name = "few"
+people = ["mia"]
+[[posture]]
+name = "desk"
+labels = ["SECRET"]
+hosts = ["ws2"]
 [[protection]]
 name = "strong"
 ciphers = ["aes-256-gcm"]
@@ -65,6 +72,13 @@ impl Server {
         server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
         assert!(server.machine.live(id).is_some());
         (server, id)
+    }
+
+    /// This client asks for the label anew.
+    fn level(&mut self, number: u8) -> (SessionId, Vec<Output>) {
+        let (label, id) = (LABEL.parse().unwrap(), SessionId::from_random([number; 16]));
+        let level = Request::Level { label, protection: None, id, random: number.into() };
+        (id, self.hear(Event::Request(CLIENT, level)))
     }
 
     fn hear(&mut self, event: Event) -> Vec<Output> {
@@ -260,7 +274,7 @@ fn a_posture_ends_in_its_time_after_a_restart_as_well() {
     assert!(server.in_force().is_empty() && server.stored.last().unwrap().is_empty());
 
     let (mut server, _) = Server::new();
-    server.machine.take_postures(stored);
+    server.machine.take_postures(stored, server.now);
     assert_eq!(server.in_force(), ["siege"]);
     let (_, ciphers) = told(&server.later(Duration::from_secs(61))).unwrap();
     assert_eq!(ciphers.len(), 3);
@@ -276,4 +290,105 @@ fn a_wish_that_makes_no_sense_changes_nothing() {
         assert!(matches!(answer(&said), Some(Err(_))) && told(&said).is_none());
     }
     assert!(server.in_force().is_empty() && server.stored.is_empty());
+}
+
+fn refused(said: &[Output], why: &str) -> bool {
+    let is =
+        |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Refused(_, said)) if said.contains(why));
+    said.iter().any(is)
+}
+
+const NOT_ALLOWED: &str = "does not let `ada` have sessions at SECRET from `ws1`";
+
+#[test]
+fn whom_a_posture_does_not_allow_has_no_session_when_it_is_acknowledged_and_gets_none_while_it_lasts() {
+    for posture in ["few", "desk"] {
+        let (mut server, id) = Server::new();
+        let said = server.wish(Some(posture), None);
+        assert!(server.log.iter().any(|(object, _)| object == posture), "written ahead");
+        let closes = |one: &Output| matches!(one, Output::Vault(_, ToVault::Close(of)) if *of == id);
+        assert!(said.iter().any(closes) && server.machine.live(id).is_none(), "{said:?}");
+        // Its vault has it still.
+        assert_eq!((answer(&said), server.machine.postures().1), (None, true));
+        let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+        assert_eq!(answer(&said), Some(Ok(())), "{said:?}");
+        let told = |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Ended(why)) if why.contains(NOT_ALLOWED));
+        assert!(said.iter().any(told), "{said:?}");
+        assert!(server.log.iter().any(|(_, why)| why.ends_with("not allow: 1 ended")), "{:?}", server.log);
+
+        let (other, said) = server.level(8);
+        assert!(refused(&said, NOT_ALLOWED) && server.machine.live(other).is_none(), "{said:?}");
+        assert_eq!(answer(&server.wish(None, None)), Some(Ok(())));
+        let (other, _) = server.level(9);
+        server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+        server.hear(Event::VaultOpened(LABEL.parse().unwrap(), other));
+        assert!(server.machine.live(other).is_some(), "{posture}");
+    }
+}
+
+#[test]
+fn a_change_whose_sessions_cannot_be_ended_says_so_and_is_in_force() {
+    let (mut server, id) = Server::new();
+    server.wish(Some("few"), None);
+    server.durable = false;
+    let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    let says = |why: &String| why.contains("the posture is few") && why.contains("could not be recorded");
+    assert!(matches!(answer(&said), Some(Err(why)) if says(&why)), "{said:?}");
+    assert_eq!(server.in_force(), ["few"]);
+    // Its end is still pursued.
+    server.durable = true;
+    server.later(Duration::from_secs(2));
+    assert!(server.machine.shown().next().is_none());
+}
+
+#[test]
+fn a_session_that_begins_while_the_posture_changes_is_over_before_its_vault_hears_of_it() {
+    let (mut server, before) = Server::new();
+    // It waits for the end of the one before, and was granted.
+    let (id, _) = server.level(8);
+    let said = server.wish(Some("few"), None);
+    assert_eq!(answer(&said), None, "{said:?}");
+    let mut said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), before));
+    said.extend(server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id)));
+    let opens = |one: &Output| matches!(one, Output::Vault(_, ToVault::Open { .. }));
+    assert!(!said.iter().any(opens) && server.machine.live(id).is_none(), "{said:?}");
+    assert!(refused(&said, NOT_ALLOWED), "{said:?}");
+    assert_eq!((answer(&said), server.machine.shown().count()), (Some(Ok(())), 0));
+}
+
+#[test]
+fn a_stored_session_that_the_posture_does_not_allow_does_not_come_back() {
+    let (site, now) = (Arc::new(Site::parse(SITE).unwrap()), Time::from_millis(1_000_000_000));
+    const MED: &str = "CONFIDENTIAL//MED";
+    let stored = |user: &str, device: &str, label: &str, number: u8| Stored {
+        id: SessionId::from_random([number; 16]),
+        user: user.parse().unwrap(),
+        device: device.parse().unwrap(),
+        fingerprint: [1; 32],
+        label: label.parse().unwrap(),
+        inner: vec![std::net::IpAddr::from([10, 80, 1, number])],
+        opened: now,
+        protection: None,
+    };
+    let both = vec![stored("ada", "ws1", LABEL, 1), stored("mia", "ws2", MED, 2)];
+    let mut machine = Sessions::new(site, both, [], [], [7; 16], now);
+    machine.take_postures(vec![InForce { name: "few".parse().unwrap(), until: None }], now);
+    let (mut log, mut opened) = (vec![], vec![]);
+    while let Some(output) = machine.poll() {
+        match output {
+            Output::Commit(commit, entries, _) => {
+                log.extend(entries.into_iter().map(|entry| entry.reason));
+                machine.handle(Event::Committed(commit, true), now);
+            }
+            Output::Need(label) => machine.handle(Event::LabelUp(label), now),
+            Output::Vault(label, ToVault::Close(id)) => machine.handle(Event::VaultClosed(label, id), now),
+            Output::Vault(_, ToVault::Open { id, .. }) => opened.push(id),
+            Output::Cut(cut, ..) => machine.handle(Event::Cut(cut, Some(0)), now),
+            _ => {}
+        }
+    }
+    assert_eq!(opened, [SessionId::from_random([2; 16])]);
+    let left: Vec<String> = machine.shown().map(|shown| shown.user.to_string()).collect();
+    assert_eq!(left, ["mia"]);
+    assert!(log.iter().any(|why| why.contains(NOT_ALLOWED)), "{log:?}");
 }

@@ -153,7 +153,7 @@ impl Daemon {
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
         machine.remember_locked(store.locked().map_err(|e| Fatal::new("read the store", e))?);
-        machine.take_postures(postures);
+        machine.take_postures(postures, now);
         Ok(Self {
             events,
             site,

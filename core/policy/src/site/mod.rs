@@ -220,9 +220,22 @@ impl Site {
         label: &Label,
         in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
     ) -> &[Cipher] {
+        self.ciphers_under(self.posture_at(label, in_force))
+    }
+
+    /// Which of these postures in force counts at a label: the last that names it.
+    pub fn posture_at<'a>(
+        &self,
+        label: &Label,
+        in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
+    ) -> Option<&Posture> {
         let postures = in_force.rev().filter_map(|name| self.postures.iter().find(|one| one.name() == name));
-        let mut here = postures.filter(|posture| posture.covers(label));
-        here.next().map_or(self.crypto.suites().ciphers(), Posture::ciphers)
+        postures.into_iter().find(|posture| posture.covers(label))
+    }
+
+    /// Which ciphers tunnels may have where this posture counts, the preferred first.
+    pub fn ciphers_under<'s>(&'s self, posture: Option<&'s Posture>) -> &'s [Cipher] {
+        posture.and_then(Posture::ciphers).unwrap_or_else(|| self.crypto.suites().ciphers())
     }
 
     /// The domains of interpretation, in the file's order.
