@@ -49,7 +49,12 @@ struct LabelPlan {
     /// The preferred first.
     now: Vec<Cipher>,
     then: Vec<Cipher>,
+    /// Whether tunnels have to have new keys.
     changes: bool,
+    /// Services that would be off.
+    off: Vec<String>,
+    /// Whether every program at the label would end, and those of services that are on start again: a service that is on is turned off.
+    restarts: bool,
 }
 
 /// What becomes of a session.
@@ -107,6 +112,13 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         let label = site.label(label);
         label.map_or_else(Vec::new, |label| site.ciphers(&label, in_force.iter()).to_vec())
     };
+    let off = |label: &LabelName, in_force: &[PostureName]| -> Vec<String> {
+        let Some(label) = site.label(label) else { return Vec::new() };
+        let posture = site.posture_at(&label, in_force.iter());
+        let off =
+            site.services_at(&label).filter(|one| posture.is_some_and(|posture| !posture.offers(one.name())));
+        off.map(|service| service.name().to_string()).collect()
+    };
     let labels: BTreeMap<&LabelName, (Vec<Cipher>, Vec<Cipher>)> = (status.compartments.iter())
         .map(|compartment| &compartment.label)
         .chain(status.sessions.iter().map(|session| &session.label))
@@ -157,9 +169,12 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         follow_ms: u64::try_from(follow.as_millis()).unwrap_or(u64::MAX),
         more: status.session_count.saturating_sub(sessions.len() as u64),
         labels: (labels.into_iter())
-            .map(|(label, (now, then))| {
-                let changes = now != then;
-                LabelPlan { label: label.to_string(), now, then, changes }
+            .map(|(label, (ciphers, ciphers_then))| {
+                let changes = ciphers != ciphers_then;
+                let (before, off) = (off(label, &now), off(label, &then));
+                let restarts = off.iter().any(|name| !before.contains(name));
+                let (now, then) = (ciphers, ciphers_then);
+                LabelPlan { label: label.to_string(), now, then, changes, off, restarts }
             })
             .collect(),
         sessions,
@@ -192,7 +207,12 @@ impl Planned {
         };
         let labels = self.labels.iter().map(|row| {
             let then = if row.changes { words(&row.then) } else { "the same".to_owned() };
-            vec![row.label.clone(), words(&row.now), then]
+            let off = match row.off.as_slice() {
+                [] => "-".to_owned(),
+                off if row.restarts => format!("{} (every program at the label ends for it)", off.join(" ")),
+                off => off.join(" "),
+            };
+            vec![row.label.clone(), words(&row.now), then, off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -217,7 +237,7 @@ impl Planned {
             self.posture,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
-            table(&["LABEL", "NOW", "THEN"], labels.collect()),
+            table(&["LABEL", "NOW", "THEN", "SERVICES OFF THEN"], labels.collect()),
             table(&["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN"], sessions.collect()),
         );
         if self.more > 0 {
@@ -252,6 +272,9 @@ ciphers = ["aes-256-gcm"]
 [[posture]]
 name = "few"
 people = ["mia"]
+[[posture]]
+name = "quiet"
+services = []
 "#
     );
 
@@ -288,7 +311,16 @@ people = ["mia"]
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
         let error = plan(&Site::parse(SITE).unwrap(), &status, "seige").unwrap_err();
-        assert!(error.contains("siege alert same few default"), "{error}");
+        assert!(error.contains("siege alert same few quiet default"), "{error}");
+        status.postures.clear();
+        let quiet = |status: &ServerStatus| {
+            let mut planned = plan(&Site::parse(SITE).unwrap(), status, "quiet").unwrap();
+            let row = planned.labels.swap_remove(0);
+            (row.off, row.restarts, row.changes, planned.sessions[0].outcome)
+        };
+        assert_eq!(quiet(&status), (vec!["web".to_owned()], true, false, Outcome::Stays));
+        status.postures = vec![InForce { name: "quiet".parse().unwrap(), seconds: None }];
+        assert_eq!(quiet(&status), (vec!["web".to_owned()], false, false, Outcome::Stays));
         for (user, expected) in [("ada", Outcome::NotAllowed), ("mia", Outcome::Stays)] {
             status.sessions[0].user = user.parse().unwrap();
             status.postures.clear();

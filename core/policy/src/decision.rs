@@ -108,7 +108,7 @@ pub enum DenialKind {
     NoAccreditation,
     /// The session is at another label.
     OtherLabel,
-    /// The posture in force does not let the user, or the host, have sessions at the label.
+    /// The posture in force does not let the user, or the host, have sessions at the label, or has the service off.
     Posture,
     /// The protection that was asked for, or that a service at the label asks for, cannot be had.
     NotProtected,

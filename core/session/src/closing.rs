@@ -209,6 +209,7 @@ impl Sessions {
     /// Nothing of the session is left.
     fn finish(&mut self, id: SessionId, now: Time) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        self.reach_told(id, now);
         let record = session.record;
         self.by_device.remove(&record.device);
         if let Sharing::Theirs(_, tickets) = session.shared {

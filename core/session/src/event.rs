@@ -140,6 +140,8 @@ pub enum Event {
     Posture(OperatorId, Wish),
     /// At a label nothing is left from before its ciphers were changed; the sessions named had nothing new when the old was erased.
     Moved(LabelName, u64, Vec<SessionId>),
+    /// Answer to [`Output::Postures`]: at no label anything runs of a service that is off.
+    PosturesKept(u64),
     /// Answer to [`Output::Publish`].
     Published(SessionId, Publication),
     /// Answer to [`Output::Withdraw`]: no other server passes anything of the session.
@@ -276,6 +278,9 @@ pub enum Output {
     Renew(KeyRecord),
     /// To the keyer: agree on these ciphers alone at this label, and rekey what is there where it did not have them so before.
     Ciphers(LabelName, Vec<Cipher>),
+    /// To the warden: these postures are in force, the last over those before it, so that services are off. Answered by
+    /// [`Event::PosturesKept`] with this number.
+    Postures(u64, Vec<PostureName>),
     /// To the keyer: this session is over.
     Revoke(SessionId),
     /// Have the site's other servers know this session.

@@ -176,6 +176,7 @@ impl Sessions {
 
     /// Tells the vault, which is up, of a session.
     pub(crate) fn tell_vault(&mut self, id: SessionId, now: Time) {
+        let Some(reach) = self.reach(id) else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.shared == Sharing::Publishing {
             // Told once every server can be made to end it.
@@ -187,8 +188,6 @@ impl Sessions {
             Sharing::Theirs(owner, _) => Some(owner.clone()),
             _ => None,
         };
-        let locked = matches!(&session.phase, Phase::Open(open) if open.lock.bars());
-        let reach = if locked { Vec::new() } else { grant.action().reach().to_vec() };
         let ciphers = grant.action().protected().ciphers.clone();
         let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach, ciphers };
         let label = record.label.clone();
@@ -204,7 +203,7 @@ impl Sessions {
         self.say(Output::Vault(label, open));
     }
 
-    pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId) {
+    pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId, now: Time) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.record.label != *label {
             return;
@@ -237,6 +236,7 @@ impl Sessions {
             other => other,
         });
         self.lock_settled(id);
+        self.reach_told(id, now);
         if let Some((client, reach, protected)) = opened {
             self.watch_idle(active, Timer::Session(id));
             self.answer(client, Reply::Opened { id, label, inner, reach, protected });

@@ -1,13 +1,13 @@
-//! Which posture is in force, and how it changes while sessions run: it is recorded, sessions that it does not allow end, every vault is
-//! told and then the keyer, and the change is over when nothing of these sessions is left and no vault has keys from before. Who has not
-//! followed in time is severed.
+//! Which posture is in force, and how it changes while sessions run: it is recorded, sessions that it does not allow end, the warden has
+//! services that it has off end and vaults pass nothing to them, every vault is told of the ciphers and then the keyer, and the change is
+//! over when nothing of these sessions and services is left and no vault has keys from before. Who has not followed in time is severed.
 
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
-use levee_policy::site::{Cipher, Posture};
+use levee_policy::site::{Cipher, Posture, Reach};
 use levee_policy::{LabelName, PostureName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -36,6 +36,10 @@ struct Moving {
     pending: BTreeMap<LabelName, u64>,
     /// Sessions that it does not allow, until nothing of them is left.
     ending: BTreeSet<SessionId>,
+    /// The number by which the warden answers that services that are off have ended; `None`: it has.
+    services: Option<u64>,
+    /// Sessions whose vaults do not know yet that services are off, or on again.
+    narrowing: BTreeSet<SessionId>,
     /// So many ended because it does not allow them.
     ended: usize,
     /// Why one of them is not over, though no packet of it passes.
@@ -73,6 +77,7 @@ impl Sessions {
     pub fn take_postures(&mut self, in_force: Vec<InForce>, now: Time) {
         self.postures.in_force = in_force;
         self.await_posture_ends();
+        self.tell_warden();
         for (id, reason) in self.all_barred() {
             self.close(id, &reason, None, now);
         }
@@ -138,8 +143,10 @@ impl Sessions {
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
         let before: Vec<(LabelName, Vec<Cipher>)> =
             up.map(|(label, _)| (label.clone(), self.ciphers(label))).collect();
+        let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.in_force = to;
         self.await_posture_ends();
+        let services = self.tell_warden();
         let mut pending = BTreeMap::new();
         for (label, ciphers) in before {
             if self.ciphers(&label) != ciphers {
@@ -151,10 +158,20 @@ impl Sessions {
         self.set_timer(sever, Timer::Posture);
         let barred = self.all_barred();
         let (ending, ended) = (barred.iter().map(|(id, _)| *id).collect(), barred.len());
-        let sever = Some(sever);
-        let moving =
-            Moving { operator, name, began: now, sever, pending, ending, ended, failed: None, severed: 0 };
-        self.postures.moving = Some(moving);
+        self.postures.moving = Some(Moving {
+            operator,
+            name,
+            began: now,
+            sever: Some(sever),
+            pending,
+            ending,
+            services,
+            narrowing: BTreeSet::new(),
+            ended,
+            failed: None,
+            severed: 0,
+        });
+        self.tell_reach(reach, now);
         for (id, reason) in barred {
             self.close(id, &reason, Some(Waiter::Posture(id)), now);
         }
@@ -201,7 +218,7 @@ impl Sessions {
     }
 
     /// The posture that counts at a label now, if one does.
-    pub(crate) fn posture_at(&self, label: &LabelName) -> Option<&Posture> {
+    pub fn posture_at(&self, label: &LabelName) -> Option<&Posture> {
         let label = self.site.label(label)?;
         self.site.posture_at(&label, self.postures.names())
     }
@@ -249,17 +266,71 @@ impl Sessions {
         self.finish_moving(now);
     }
 
-    /// A vault is dead or has no session left: the next one has no keys from before.
-    pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
+    /// Tells the warden what is in force, where the site has services turned off by any posture; the number by which it answers.
+    fn tell_warden(&mut self) -> Option<u64> {
+        if self.site.postures().is_empty() {
+            return None;
+        }
+        let (number, names) = (self.number(), self.postures.names().cloned().collect());
+        self.say(Output::Postures(number, names));
+        Some(number)
+    }
+
+    /// Nothing runs any more of what is off.
+    pub(crate) fn postures_kept(&mut self, number: u64, now: Time) {
         if let Some(moving) = &mut self.postures.moving
-            && moving.pending.remove(label).is_some()
+            && moving.services.take_if(|told| *told == number).is_some()
         {
             self.finish_moving(now);
         }
     }
 
+    /// Tells the vaults, which pass nothing to a service that is off, of sessions that could reach this before the change.
+    fn tell_reach(&mut self, before: Vec<(SessionId, Option<Vec<Reach>>)>, now: Time) {
+        for (id, before) in before {
+            let Some(session) = self.sessions.get(&id).filter(|session| session.vault != InVault::Absent)
+            else {
+                continue;
+            };
+            let label = session.record.label.clone();
+            let is_up =
+                matches!(self.used_labels.get(&label), Some(UsedLabel { vault: Vault::Up { .. }, .. }));
+            if is_up && self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
+                if let Some(moving) = &mut self.postures.moving {
+                    moving.narrowing.insert(id);
+                }
+                self.tell_vault(id, now);
+            }
+        }
+    }
+
+    /// A session's vault has what it was told last, or has nothing of it.
+    pub(crate) fn reach_told(&mut self, id: SessionId, now: Time) {
+        if let Some(moving) = &mut self.postures.moving
+            && moving.narrowing.remove(&id)
+        {
+            self.finish_moving(now);
+        }
+    }
+
+    /// A vault is dead or has no session left: the next one has no keys from before, and is told what may be reached.
+    pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
+        let Some(moving) = &mut self.postures.moving else { return };
+        let here = |id: &SessionId| self.sessions.get(id).is_some_and(|one| one.record.label == *label);
+        let narrowing = moving.narrowing.len();
+        moving.narrowing.retain(|id| !here(id));
+        if moving.pending.remove(label).is_some() || moving.narrowing.len() < narrowing {
+            self.finish_moving(now);
+        }
+    }
+
     fn finish_moving(&mut self, now: Time) {
-        let is_over = |moving: &mut Moving| moving.pending.is_empty() && moving.ending.is_empty();
+        let is_over = |moving: &mut Moving| {
+            moving.pending.is_empty()
+                && moving.ending.is_empty()
+                && moving.services.is_none()
+                && moving.narrowing.is_empty()
+        };
         let Some(moving) = self.postures.moving.take_if(is_over) else { return };
         let took = now.since(moving.began).as_millis();
         let followed = match moving.severed {

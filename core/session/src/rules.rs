@@ -44,13 +44,14 @@ pub(crate) fn keys(
     site.decide_keys(session, device, label, accreditation)
 }
 
-/// Whether this session may have a connection to this service.
+/// Whether this session may have a connection to this service, where this posture counts at its label.
 pub(crate) fn connection(
     site: &Site,
     session: &Grant<decision::Session>,
     service: &ServiceName,
+    posture: Option<&Posture>,
 ) -> Result<Grant<decision::Connect>, Box<Denial>> {
-    site.decide_connection(session, service)
+    site.decide_connection(session, service, posture)
 }
 
 /// Whether this person may have a session at this label from this TPE, with the protection that they ask for, where this posture counts

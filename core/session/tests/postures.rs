@@ -18,6 +18,9 @@ name = "elsewhere"
 labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
 [[posture]]
+name = "quiet"
+services = []
+[[posture]]
 name = "few"
 people = ["mia"]
 [[posture]]
@@ -44,6 +47,8 @@ struct Server {
     stored: Vec<Vec<InForce>>,
     /// What was said as the session was opened.
     opened: Vec<Output>,
+    /// The warden has said nothing of these postures yet.
+    unkept: Option<Vec<(u64, Vec<String>)>>,
 }
 
 impl Server {
@@ -55,7 +60,7 @@ impl Server {
         let now = Time::from_millis(1_000_000_000);
         let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], [], [7; 16], now);
         let (said, log, stored, opened) = (vec![], vec![], vec![], vec![]);
-        let mut server = Self { machine, now, durable: true, said, log, stored, opened };
+        let mut server = Self { machine, now, durable: true, said, log, stored, opened, unkept: None };
         let (device, label) = ("ws1".parse().unwrap(), LABEL.parse().unwrap());
         server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
         server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
@@ -99,6 +104,10 @@ impl Server {
                     self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
                 }
                 Output::Cut(cut, ..) => self.machine.handle(Event::Cut(cut, Some(0)), self.now),
+                Output::Postures(number, names) => match &mut self.unkept {
+                    None => self.machine.handle(Event::PosturesKept(number), self.now),
+                    Some(unkept) => unkept.push((number, names.iter().map(ToString::to_string).collect())),
+                },
                 output => self.said.push(output),
             }
         }
@@ -391,4 +400,58 @@ fn a_stored_session_that_the_posture_does_not_allow_does_not_come_back() {
     let left: Vec<String> = machine.shown().map(|shown| shown.user.to_string()).collect();
     assert_eq!(left, ["mia"]);
     assert!(log.iter().any(|why| why.contains(NOT_ALLOWED)), "{log:?}");
+}
+
+/// What a vault is told that a session may reach.
+fn reach_told(said: &[Output]) -> Option<usize> {
+    said.iter().find_map(|one| match one {
+        Output::Vault(_, ToVault::Open { reach, .. }) => Some(reach.len()),
+        _ => None,
+    })
+}
+
+#[test]
+fn nothing_of_a_service_that_is_off_passes_or_runs_when_the_change_is_acknowledged() {
+    let (label, mut server, id) = {
+        let (server, id) = Server::new();
+        (LABEL.parse::<levee_policy::LabelName>().unwrap(), server, id)
+    };
+    let whole = server.machine.reach(id).unwrap();
+    assert!(!whole.is_empty());
+    server.unkept = Some(vec![]);
+    let said = server.wish(Some("quiet"), None);
+    assert_eq!((reach_told(&said), answer(&said), told(&said)), (Some(0), None, None), "{said:?}");
+    assert_eq!(server.machine.reach(id), Some(vec![]));
+    let (number, names) = server.unkept.as_mut().unwrap().pop().unwrap();
+    assert_eq!(names, ["quiet"]);
+    // The vault has it, and the warden has not said so; nor is another number an answer.
+    assert_eq!(answer(&server.hear(Event::VaultOpened(label.clone(), id))), None);
+    assert_eq!(answer(&server.hear(Event::PosturesKept(number + 100))), None);
+    assert_eq!(answer(&server.hear(Event::PosturesKept(number))), Some(Ok(())));
+    assert!(server.machine.live(id).is_some(), "the session stays");
+
+    // On again: the session reaches all that its grant has.
+    let said = server.wish(None, None);
+    assert_eq!(reach_told(&said), Some(whole.len()), "{said:?}");
+    let (number, names) = server.unkept.as_mut().unwrap().pop().unwrap();
+    assert!(names.is_empty());
+    assert_eq!(answer(&server.hear(Event::PosturesKept(number))), None, "its vault does not know yet");
+    assert_eq!(answer(&server.hear(Event::VaultOpened(label.clone(), id))), Some(Ok(())));
+    assert_eq!(server.machine.reach(id), Some(whole));
+
+    // A vault that dies meanwhile passes nothing, and the next is told.
+    server.unkept = None;
+    assert_eq!(answer(&server.wish(Some("quiet"), None)), None);
+    assert_eq!(answer(&server.hear(Event::LabelDied(label.clone()))), Some(Ok(())));
+    assert_eq!(reach_told(&server.hear(Event::LabelUp(label))), Some(0));
+}
+
+#[test]
+fn the_warden_is_told_of_stored_postures_before_it_is_asked_for_a_label() {
+    let (mut server, _) = Server::new();
+    server.unkept = Some(vec![]);
+    let in_force = vec![InForce { name: "quiet".parse().unwrap(), until: None }];
+    server.machine.take_postures(in_force, server.now);
+    server.hear(Event::Tick);
+    assert_eq!(server.unkept.unwrap().pop().unwrap().1, ["quiet"]);
 }

@@ -455,6 +455,7 @@ impl Daemon {
             }
             Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
             Output::Ciphers(label, ciphers) => self.tell_keyer(ToKeyer::Ciphers { label, ciphers }),
+            Output::Postures(ticket, names) => self.ask_warden(SessiondRequest::Postures { names, ticket }),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Publish(record) if self.federated.machine.is_none() => {
                 let why = "the server has only begun".to_owned();

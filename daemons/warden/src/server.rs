@@ -4,6 +4,7 @@
 mod again;
 mod keeping;
 mod partitions;
+mod postures;
 mod renewing;
 mod sharing;
 mod standing;
@@ -39,7 +40,7 @@ use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
 use levee_policy::site::HostPpk;
-use levee_policy::{HostName, LabelName, Site};
+use levee_policy::{HostName, LabelName, PostureName, Site};
 use levee_sys::signals::Signals;
 use levee_sys::udp::{SteeringGroup, SteeringKey};
 use std::collections::BTreeMap;
@@ -105,6 +106,10 @@ pub struct Server {
     /// Of partitions' files.
     partition_makers: Makers,
     framed: Framed,
+    /// Which postures are in force; `None`: sessiond has not said so, and the site has some.
+    in_force: Option<Vec<PostureName>>,
+    /// What sessiond waits for since it has said so last.
+    unkept: Option<postures::Unkept>,
 }
 
 impl Server {
@@ -150,6 +155,7 @@ impl Server {
         let (partitions, ways) = (Partition::all(&site)?, Way::all(&site)?);
         // Before anybody has them: what changes from here on is seen.
         let enrolled = renewing::Enrolled::read(&options.state);
+        let in_force = site.postures().is_empty().then(Vec::new);
         let mut server = Self {
             options,
             passphrase,
@@ -184,6 +190,8 @@ impl Server {
             ways,
             partition_makers: Makers::default(),
             framed: Framed::default(),
+            in_force,
+            unkept: None,
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -233,6 +241,7 @@ impl Server {
             self.see_to_rests()?;
             self.see_to_trial()?;
             self.see_to_labels();
+            self.see_to_postures();
             self.see_to_frames();
         }
     }
@@ -282,6 +291,7 @@ impl Server {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
             () if !self.ending_labels.is_empty() || !self.held.is_empty() => 20,
+            () if self.unkept.is_some() => 20,
             () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
             () => 5_000,
@@ -440,6 +450,7 @@ impl Server {
                 }
             }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
+            SessiondRequest::Postures { names, ticket } => self.take_postures(names, ticket),
             SessiondRequest::Compartments => self.tell_status(),
         }
     }

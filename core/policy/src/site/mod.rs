@@ -233,6 +233,15 @@ impl Site {
         postures.into_iter().find(|posture| posture.covers(label))
     }
 
+    /// Of what a session's grant lets it reach, what is on where this posture counts: nothing but services can be off.
+    pub fn on_under(reach: &[Reach], posture: Option<&Posture>) -> Vec<Reach> {
+        let is_on = |one: &&Reach| match &one.destination {
+            Destination::Service(service) => posture.is_none_or(|posture| posture.offers(service)),
+            Destination::Network(_) => true,
+        };
+        reach.iter().filter(is_on).cloned().collect()
+    }
+
     /// Which ciphers tunnels may have where this posture counts, the preferred first.
     pub fn ciphers_under<'s>(&'s self, posture: Option<&'s Posture>) -> &'s [Cipher] {
         posture.and_then(Posture::ciphers).unwrap_or_else(|| self.crypto.suites().ciphers())

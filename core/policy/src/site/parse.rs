@@ -114,7 +114,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation.flatten();
     let parts = partition::read(reader, &root, words, limits.as_ref());
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation, parts };
-    let postures = posture::read(reader, &root, &draft, vault.as_ref(), crypto.as_ref());
+    let kernels = isolation.as_ref().map(|(isolation, _)| isolation);
+    let postures = posture::read(reader, &root, &draft, vault.as_ref(), crypto.as_ref(), kernels);
     check::all(reader, &draft);
     networks::check_labelled(reader, &draft, domains.as_deref());
     if let Some((isolation, own_kernel)) = &isolation {

@@ -1,4 +1,4 @@
-//! `[[posture]]`: what tunnels must have, and who may have sessions, while an operator says so.
+//! `[[posture]]`: what tunnels must have, who may have sessions and which services are on, while an operator says so.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,6 +11,7 @@ use toml::de::DeValue;
 use super::cipher::Cipher;
 use super::crypto::Crypto;
 use super::draft::Draft;
+use super::isolation::Isolation;
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{At, Keys, Reader};
@@ -18,7 +19,7 @@ use super::reference;
 use super::values::{NAME, quantity, unknown_word};
 use super::vault::{Vault, ranges};
 use crate::label::{Label, Range};
-use crate::names::{HostName, PostureName, UserName};
+use crate::names::{HostName, PostureName, ServiceName, UserName};
 
 /// The most postures of a site.
 const MOST: usize = 16;
@@ -35,6 +36,7 @@ pub struct Posture {
     ciphers: Option<Vec<Cipher>>,
     people: Option<BTreeSet<UserName>>,
     hosts: Option<BTreeSet<HostName>>,
+    services: Option<BTreeSet<ServiceName>>,
     follow: Duration,
 }
 
@@ -66,6 +68,11 @@ impl Posture {
             && self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host))
     }
 
+    /// Whether this service is on at a label that it covers. One that it does not name is off, where it names any or says that none is on.
+    pub fn offers(&self, service: &ServiceName) -> bool {
+        self.services.as_ref().is_none_or(|services| services.contains(service))
+    }
+
     /// How long workstations have to agree on new keys.
     pub fn follow(&self) -> Duration {
         self.follow
@@ -79,9 +86,11 @@ pub(super) fn read(
     draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
+    isolation: Option<&Isolation>,
 ) -> Option<Vec<Posture>> {
     let tables = reader.tables(root.get("posture"), "[posture]", &reference::POSTURE.names());
-    let read: Vec<_> = tables.iter().map(|keys| posture(reader, keys, draft, vault, crypto)).collect();
+    let read: Vec<_> =
+        tables.iter().map(|keys| posture(reader, keys, draft, vault, crypto, isolation)).collect();
     let read: Vec<Posture> = read.into_iter().collect::<Option<_>>()?;
     for (number, (one, keys)) in read.iter().zip(&tables).enumerate() {
         if read.iter().take(number).any(|other| other.name == one.name) {
@@ -107,8 +116,9 @@ fn posture(
     draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
+    isolation: Option<&Isolation>,
 ) -> Option<Posture> {
-    const SAYS: [&str; 3] = ["ciphers", "people", "hosts"];
+    const SAYS: [&str; 4] = ["ciphers", "people", "hosts", "services"];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
         let what = "the posture changes nothing";
         let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
@@ -137,6 +147,8 @@ fn posture(
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
     let hosts = names(reader, keys, "hosts", ("host", hosts));
+    let services = draft.services.whole.then(|| draft.services.read.iter().map(|one| &one.name.value));
+    let services = names(reader, keys, "services", ("service", services));
     let follow = match keys.get("follow") {
         None => u64::try_from(FOLLOW.as_millis()).ok(),
         Some(value) => {
@@ -145,6 +157,15 @@ fn posture(
         }
     };
     let labels = labels?;
+    let own_kernel = isolation.is_some_and(|isolation| match &labels {
+        None => isolation.is_used(),
+        Some(ranges) => ranges.iter().any(|range| isolation.meets(&range.value)),
+    });
+    if own_kernel && let Some(value) = keys.get("services") {
+        let what = "`[isolation]` has labels of this posture, and services within a machine cannot be turned off while it runs";
+        let remedy = "give the posture `labels` without these, or `people` instead";
+        reader.problem(ProblemKind::Overlap, &value.span(), what, remedy);
+    }
     let agree = match &labels {
         None => vault.is_some_and(Vault::agrees_anywhere),
         Some(ranges) => {
@@ -160,9 +181,9 @@ fn posture(
         );
     }
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    let (people, hosts) = (people?, hosts?);
+    let (people, hosts, services) = (people?, hosts?, services?);
     let follow = Duration::from_millis(follow?);
-    Some(Posture { name: name?, labels, ciphers: ciphers?, people, hosts, follow })
+    Some(Posture { name: name?, labels, ciphers: ciphers?, people, hosts, services, follow })
 }
 
 /// A list of names of `what` that the site has; `known` is `None` where these could not be read.

@@ -592,6 +592,12 @@ pub(super) const POSTURE: Section = Section {
         ),
         may("hosts", "a list of names of hosts", "all", "From which workstations. As `people`."),
         may(
+            "services",
+            "a list of names of services",
+            "all",
+            "Which services are on. Others refuse who comes, and what runs of them ends before the change is acknowledged; for that every program at the label ends, and those that are on start again. Not at labels with a kernel of their own.",
+        ),
+        may(
             "follow",
             "a time from \"2s\" to \"60s\"",
             "\"10s\"",

@@ -91,6 +91,7 @@ impl Server {
             slots: &slots,
             attached,
             image,
+            in_force: self.in_force.as_deref(),
         };
         let missing = label::missing(name, &resources)?;
         let boot = label::boot(name, &resources);
