@@ -51,6 +51,8 @@ struct LabelPlan {
     then: Vec<Cipher>,
     /// Whether tunnels have to have new keys.
     changes: bool,
+    /// How old keys may become, in seconds; none: as long as without a posture.
+    key_life: Option<u64>,
     /// Services that would be off.
     off: Vec<String>,
     /// Whether every program at the label would end, and those of services that are on start again: a service that is on is turned off.
@@ -119,6 +121,14 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             site.services_at(&label).filter(|one| posture.is_some_and(|posture| !posture.offers(one.name())));
         off.map(|service| service.name().to_string()).collect()
     };
+    let key_life = |label: &LabelName, in_force: &[PostureName]| {
+        site.posture_at(&site.label(label)?, in_force.iter())?.key_life()
+    };
+    // Where keys may live less long than now all of them are replaced.
+    let narrower = |label: &LabelName| {
+        let (now, then) = (key_life(label, &now), key_life(label, &then));
+        then.is_some_and(|then| now.is_none_or(|now| then < now))
+    };
     let labels: BTreeMap<&LabelName, (Vec<Cipher>, Vec<Cipher>)> = (status.compartments.iter())
         .map(|compartment| &compartment.label)
         .chain(status.sessions.iter().map(|session| &session.label))
@@ -142,7 +152,7 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         let outcome = match labels.get(&session.label) {
             _ if !allowed => Outcome::NotAllowed,
             _ if !protected => Outcome::Ends,
-            Some((now, then)) if now == then => Outcome::Stays,
+            Some((now, then)) if now == then && !narrower(&session.label) => Outcome::Stays,
             _ if suites.is_empty() => Outcome::NoKeys,
             Some((_, then))
                 if suites.iter().all(|suite| then.first() == Some(suite))
@@ -170,11 +180,12 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         more: status.session_count.saturating_sub(sessions.len() as u64),
         labels: (labels.into_iter())
             .map(|(label, (ciphers, ciphers_then))| {
-                let changes = ciphers != ciphers_then;
+                let changes = ciphers != ciphers_then || narrower(label);
+                let key_life = key_life(label, &then).map(|life| life.as_secs());
                 let (before, off) = (off(label, &now), off(label, &then));
                 let restarts = off.iter().any(|name| !before.contains(name));
                 let (now, then) = (ciphers, ciphers_then);
-                LabelPlan { label: label.to_string(), now, then, changes, off, restarts }
+                LabelPlan { label: label.to_string(), now, then, changes, key_life, off, restarts }
             })
             .collect(),
         sessions,
@@ -206,13 +217,14 @@ impl Planned {
             some => some.iter().map(|cipher| cipher.as_str()).collect::<Vec<_>>().join(" "),
         };
         let labels = self.labels.iter().map(|row| {
-            let then = if row.changes { words(&row.then) } else { "the same".to_owned() };
+            let then = if row.now != row.then { words(&row.then) } else { "the same".to_owned() };
             let off = match row.off.as_slice() {
                 [] => "-".to_owned(),
                 off if row.restarts => format!("{} (every program at the label ends for it)", off.join(" ")),
                 off => off.join(" "),
             };
-            vec![row.label.clone(), words(&row.now), then, off]
+            let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
+            vec![row.label.clone(), words(&row.now), then, life, off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -237,7 +249,7 @@ impl Planned {
             self.posture,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
-            table(&["LABEL", "NOW", "THEN", "SERVICES OFF THEN"], labels.collect()),
+            table(&["LABEL", "NOW", "THEN", "KEYS LIVE", "SERVICES OFF THEN"], labels.collect()),
             table(&["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN"], sessions.collect()),
         );
         if self.more > 0 {
@@ -275,6 +287,9 @@ people = ["mia"]
 [[posture]]
 name = "quiet"
 services = []
+[[posture]]
+name = "brief"
+key-life = "5m"
 "#
     );
 
@@ -302,6 +317,7 @@ services = []
         assert_eq!(outcome(&status, "default"), Outcome::Stays);
         // The server changes the keys wherever the list is another.
         assert_eq!(outcome(&status, "same"), Outcome::NewKeys);
+        assert_eq!(outcome(&status, "brief"), Outcome::NewKeys);
         status.postures = vec![InForce { name: "siege".parse().unwrap(), seconds: None }];
         assert_eq!(outcome(&status, "siege"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
@@ -311,8 +327,9 @@ services = []
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
         let error = plan(&Site::parse(SITE).unwrap(), &status, "seige").unwrap_err();
-        assert!(error.contains("siege alert same few quiet default"), "{error}");
+        assert!(error.contains("siege alert same few quiet brief default"), "{error}");
         status.postures.clear();
+        assert_eq!(outcome(&status, "brief"), Outcome::NoKeys);
         let quiet = |status: &ServerStatus| {
             let mut planned = plan(&Site::parse(SITE).unwrap(), status, "quiet").unwrap();
             let row = planned.labels.swap_remove(0);

@@ -141,17 +141,21 @@ impl Sessions {
             return;
         }
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
-        let before: Vec<(LabelName, Vec<Cipher>)> =
-            up.map(|(label, _)| (label.clone(), self.ciphers(label))).collect();
+        let before: Vec<_> =
+            up.map(|(label, _)| (label.clone(), self.ciphers(label), self.key_life(label))).collect();
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.in_force = to;
         self.await_posture_ends();
         let services = self.tell_warden();
         let mut pending = BTreeMap::new();
-        for (label, ciphers) in before {
-            if self.ciphers(&label) != ciphers {
-                let number = self.tell_ciphers(&label);
+        for (label, ciphers, life) in before {
+            let now = self.key_life(&label);
+            let narrower = now.is_some_and(|now| life.is_none_or(|life| now < life));
+            if self.ciphers(&label) != ciphers || narrower {
+                let number = self.tell_ciphers(&label, narrower);
                 pending.insert(label, number);
+            } else if now != life {
+                self.tell_keyer_of(label);
             }
         }
         let sever = now.after(follow);
@@ -230,19 +234,29 @@ impl Sessions {
     }
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
-    pub(crate) fn tell_ciphers(&mut self, label: &LabelName) -> u64 {
+    /// `anew`: what there is is to be replaced in any case.
+    pub(crate) fn tell_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
         let (number, ciphers) = (self.number(), self.ciphers(label));
-        self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers.clone())));
-        self.say(Output::Ciphers(label.clone(), ciphers));
+        self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
+        self.tell_keyer_of(label.clone());
         number
+    }
+
+    fn tell_keyer_of(&mut self, label: LabelName) {
+        let (ciphers, life) = (self.ciphers(&label), self.key_life(&label));
+        self.say(Output::Ciphers(label, ciphers, life));
+    }
+
+    /// How old keys at a label may become now, where a posture says so.
+    fn key_life(&self, label: &LabelName) -> Option<Duration> {
+        self.posture_at(label).and_then(Posture::key_life)
     }
 
     /// A keyer that is new has been told nothing.
     pub(crate) fn tell_keyer_ciphers(&mut self) {
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
-        let told: Vec<Output> =
-            up.map(|(label, _)| Output::Ciphers(label.clone(), self.ciphers(label))).collect();
-        self.outputs.extend(told);
+        let labels: Vec<LabelName> = up.map(|(label, _)| label.clone()).collect();
+        labels.into_iter().for_each(|label| self.tell_keyer_of(label));
     }
 
     /// Nothing old is left at a label.

@@ -18,6 +18,12 @@ name = "elsewhere"
 labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
 [[posture]]
+name = "brief"
+key-life = "5m"
+[[posture]]
+name = "briefer"
+key-life = "2m"
+[[posture]]
 name = "quiet"
 services = []
 [[posture]]
@@ -139,7 +145,7 @@ fn told(said: &[Output]) -> Option<(u64, Vec<Cipher>)> {
     let keyer = said.iter().position(|one| matches!(one, Output::Ciphers(..))).expect("the keyer is told");
     assert!(vault < keyer, "{said:?}");
     match (&said[vault], &said[keyer]) {
-        (Output::Vault(_, ToVault::Ciphers(number, ciphers)), Output::Ciphers(_, same)) => {
+        (Output::Vault(_, ToVault::Ciphers(number, ciphers, _)), Output::Ciphers(_, same, _)) => {
             assert_eq!(ciphers, same);
             Some((*number, ciphers.clone()))
         }
@@ -266,7 +272,7 @@ fn a_vault_that_dies_has_nothing_old_and_the_next_is_told_what_is_in_force() {
     // And so is a keyer that is new.
     let said = server.hear(Event::KeyerCame);
     assert!(
-        matches!(&said[0], Output::Ciphers(_, ciphers) if *ciphers == [Cipher::ChaCha20Poly1305]),
+        matches!(&said[0], Output::Ciphers(_, ciphers, None) if *ciphers == [Cipher::ChaCha20Poly1305]),
         "{said:?}"
     );
 }
@@ -454,4 +460,34 @@ fn the_warden_is_told_of_stored_postures_before_it_is_asked_for_a_label() {
     server.machine.take_postures(in_force, server.now);
     server.hear(Event::Tick);
     assert_eq!(server.unkept.unwrap().pop().unwrap().1, ["quiet"]);
+}
+
+#[test]
+fn a_shorter_life_of_keys_replaces_all_that_there_are_and_a_longer_one_none() {
+    let (mut server, _) = Server::new();
+    let life = |said: &[Output]| {
+        let of = |one: &Output| match one {
+            Output::Ciphers(_, _, life) => Some(life.map(|life| life.as_secs())),
+            _ => None,
+        };
+        said.iter().find_map(of)
+    };
+    let anew = |said: &[Output]| {
+        said.iter().any(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(_, _, true))))
+    };
+    for (posture, seconds) in [("brief", 300), ("briefer", 120)] {
+        let said = server.wish(Some(posture), None);
+        assert_eq!((life(&said), anew(&said), answer(&said)), (Some(Some(seconds)), true, None), "{said:?}");
+        let (number, _) = told(&said).unwrap();
+        assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    }
+    // The keyer is told, for keys that come; those that there are may stay.
+    let said = server.wish(Some("brief"), None);
+    assert_eq!((life(&said), anew(&said), answer(&said)), (Some(Some(300)), false, Some(Ok(()))), "{said:?}");
+    // A keyer and a vault that are new are told as well, and nothing is old there.
+    assert_eq!(life(&server.hear(Event::KeyerCame)), Some(Some(300)));
+    server.hear(Event::LabelDied(LABEL.parse().unwrap()));
+    let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+    assert_eq!((life(&said), anew(&said)), (Some(Some(300)), false));
+    assert_eq!(life(&server.wish(None, None)), Some(None));
 }

@@ -494,7 +494,7 @@ impl World {
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
             ToVault::Synced | ToVault::Sever(_) => {}
-            ToVault::Ciphers(number, _) => {
+            ToVault::Ciphers(number, ..) => {
                 answers.push_back(Event::Moved(label.clone(), number, Vec::new()));
             }
             ToVault::Ping(number) => answers.push_back(Event::VaultPong(label.clone(), number)),

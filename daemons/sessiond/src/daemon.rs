@@ -454,7 +454,9 @@ impl Daemon {
                 self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
             Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
-            Output::Ciphers(label, ciphers) => self.tell_keyer(ToKeyer::Ciphers { label, ciphers }),
+            Output::Ciphers(label, ciphers, key_life) => {
+                self.tell_keyer(ToKeyer::Ciphers { label, ciphers, key_life });
+            }
             Output::Postures(ticket, names) => self.ask_warden(SessiondRequest::Postures { names, ticket }),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Publish(record) if self.federated.machine.is_none() => {

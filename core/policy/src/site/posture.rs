@@ -37,6 +37,7 @@ pub struct Posture {
     people: Option<BTreeSet<UserName>>,
     hosts: Option<BTreeSet<HostName>>,
     services: Option<BTreeSet<ServiceName>>,
+    key_life: Option<Duration>,
     follow: Duration,
 }
 
@@ -71,6 +72,11 @@ impl Posture {
     /// Whether this service is on at a label that it covers. One that it does not name is off, where it names any or says that none is on.
     pub fn offers(&self, service: &ServiceName) -> bool {
         self.services.as_ref().is_none_or(|services| services.contains(service))
+    }
+
+    /// How old keys may become; `None`: it does not say.
+    pub fn key_life(&self) -> Option<Duration> {
+        self.key_life
     }
 
     /// How long workstations have to agree on new keys.
@@ -118,7 +124,7 @@ fn posture(
     crypto: Option<&Crypto>,
     isolation: Option<&Isolation>,
 ) -> Option<Posture> {
-    const SAYS: [&str; 4] = ["ciphers", "people", "hosts", "services"];
+    const SAYS: [&str; 5] = ["ciphers", "key-life", "people", "hosts", "services"];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
         let what = "the posture changes nothing";
         let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
@@ -143,6 +149,7 @@ fn posture(
         None => Some(None),
         Some(value) => ciphers_of(reader, value, crypto, "posture").map(Some),
     };
+    let key_life = super::protection::key_life(reader, keys);
     let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
@@ -172,7 +179,7 @@ fn posture(
             ranges.iter().any(|range| vault.is_some_and(|vault| vault.agrees_within(&range.value)))
         }
     };
-    if agree && keys.get("ciphers").is_some() {
+    if agree && (keys.get("ciphers").is_some() || keys.get("key-life").is_some()) {
         reader.problem(
             ProblemKind::Overlap,
             &keys.span(),
@@ -181,9 +188,9 @@ fn posture(
         );
     }
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    let (people, hosts, services) = (people?, hosts?, services?);
+    let (people, hosts, services, key_life) = (people?, hosts?, services?, key_life?);
     let follow = Duration::from_millis(follow?);
-    Some(Posture { name: name?, labels, ciphers: ciphers?, people, hosts, services, follow })
+    Some(Posture { name: name?, labels, ciphers: ciphers?, people, hosts, services, key_life, follow })
 }
 
 /// A list of names of `what` that the site has; `known` is `None` where these could not be read.

@@ -585,6 +585,12 @@ pub(super) const POSTURE: Section = Section {
             "What tunnels are sealed by, the preferred first: some of those that `[crypto] suites` has.",
         ),
         may(
+            "key-life",
+            "a time from \"1m\" to \"1h\"",
+            "an hour or so",
+            "How old keys may become: they are replaced before, and erased then. Where it is less than before, all keys are replaced before the change is acknowledged. A protection's counts where it is less.",
+        ),
+        may(
             "people",
             "a list of names of people",
             "everybody",
