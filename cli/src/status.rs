@@ -474,7 +474,7 @@ pub mod tests {
         );
         assert!(
             text.contains(
-                "  SECRET//NATO  machine  7     100   101    2             1m1s   web mail (3 starts)\n"
+                "  SECRET//NATO  machine  7     100   101    2             1m1s   web mail (3 starts) orders (off: posture `siege` has `orders` off)\n"
             ),
             "{text}"
         );

@@ -153,15 +153,9 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             _ if !allowed => Outcome::NotAllowed,
             _ if !protected => Outcome::Ends,
             Some((now, then)) if now == then && !narrower(&session.label) => Outcome::Stays,
-            _ if suites.is_empty() => Outcome::NoKeys,
-            Some((_, then))
-                if suites.iter().all(|suite| then.first() == Some(suite))
-                    || (!session.protections.is_empty()
-                        && suites.iter().all(|suite| then.contains(suite))) =>
-            {
-                Outcome::NewKeys
+            there => {
+                follows(&suites, there.map_or(&[][..], |(_, then)| then), !session.protections.is_empty())
             }
-            _ => Outcome::NewCipher,
         };
         SessionPlan {
             id: session.id.clone(),
@@ -190,6 +184,16 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             .collect(),
         sessions,
     })
+}
+
+/// What a session has to do whose tunnels have these suites now and may have those ciphers then, the preferred first.
+fn follows(now: &[Cipher], then: &[Cipher], protected: bool) -> Outcome {
+    let first = now.iter().all(|suite| then.first() == Some(suite));
+    match now {
+        [] => Outcome::NoKeys,
+        _ if first || (protected && now.iter().all(|suite| then.contains(suite))) => Outcome::NewKeys,
+        _ => Outcome::NewCipher,
+    }
 }
 
 /// What would be in force, the last over those before it, and how long workstations would have: as the server does it.

@@ -40,7 +40,7 @@ use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
 use levee_policy::site::HostPpk;
-use levee_policy::{HostName, LabelName, PostureName, Site};
+use levee_policy::{HostName, LabelName, Site};
 use levee_sys::signals::Signals;
 use levee_sys::udp::{SteeringGroup, SteeringKey};
 use std::collections::BTreeMap;
@@ -106,10 +106,7 @@ pub struct Server {
     /// Of partitions' files.
     partition_makers: Makers,
     framed: Framed,
-    /// Which postures are in force; `None`: sessiond has not said so, and the site has some.
-    in_force: Option<Vec<PostureName>>,
-    /// What sessiond waits for since it has said so last.
-    unkept: Option<postures::Unkept>,
+    postures: postures::Postures,
 }
 
 impl Server {
@@ -155,11 +152,11 @@ impl Server {
         let (partitions, ways) = (Partition::all(&site)?, Way::all(&site)?);
         // Before anybody has them: what changes from here on is seen.
         let enrolled = renewing::Enrolled::read(&options.state);
-        let in_force = site.postures().is_empty().then(Vec::new);
         let mut server = Self {
             options,
             passphrase,
             _lock: lock,
+            postures: postures::Postures::new(&site),
             site,
             site_text,
             uids,
@@ -190,8 +187,6 @@ impl Server {
             ways,
             partition_makers: Makers::default(),
             framed: Framed::default(),
-            in_force,
-            unkept: None,
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -291,7 +286,7 @@ impl Server {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
             () if !self.ending_labels.is_empty() || !self.held.is_empty() => 20,
-            () if self.unkept.is_some() => 20,
+            () if self.postures.is_awaited() => 20,
             () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
             () => 5_000,

@@ -19,12 +19,6 @@ labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
 follow = "20s"
 [[posture]]
-name = "brief"
-labels = ["UNCLASSIFIED"]
-ciphers = ["aes-128-gcm"]
-key-life = "1m"
-follow = "20s"
-[[posture]]
 name = "quiet"
 services = ["orders"]
 [[posture]]
@@ -68,13 +62,6 @@ fn suites(status: &Value, label: &str) -> Vec<String> {
     sas.map(|sa| sa["suite"].as_str().expect("a suite").to_owned()).collect()
 }
 
-/// The SPIs of every pair at a label.
-fn spis(world: &World, label: &str) -> Vec<Value> {
-    let status = world.status();
-    let sas = status["vaults"][label]["sas"].as_array().into_iter().flatten();
-    sas.map(|sa| sa["inbound_spi"].clone()).collect()
-}
-
 /// Every packet that a vault could not open, or let through.
 fn lost(world: &World, label: &str) -> u64 {
     let counters = world.status()["vaults"][label]["counters"].clone();
@@ -111,7 +98,7 @@ fn planned_is_only_shown(world: &World) {
     assert_eq!(outcomes("siege"), ["new-cipher", "new-cipher"]);
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
-    assert!(plan("seige").refused().contains("siege alert brief quiet dark few swift default"));
+    assert!(plan("seige").refused().contains("siege alert quiet dark few swift default"));
     let words = posture(world, &["plan", "siege", "--site", &site]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));
@@ -204,14 +191,6 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     posture(&world, &["set", "alert"]).ok();
     assert_eq!(suites(&world.status(), LOW), ["aes-128-gcm"]);
     assert!(swan.sas().contains("AES_GCM_16-128/CURVE_25519"), "{}", swan.sas());
-    assert!(fetch().ok().contains(LOW));
-
-    // The same cipher, and keys that live less long: it has others when that is acknowledged.
-    let before = spis(&world, LOW);
-    posture(&world, &["set", "brief"]).ok();
-    let after = spis(&world, LOW);
-    assert!(!after.is_empty() && after.iter().all(|spi| !before.contains(spi)), "{before:?} {after:?}");
-    assert_eq!(suites(&world.status(), LOW), ["aes-128-gcm"]);
     assert!(fetch().ok().contains(LOW));
 
     // It has no ChaCha20-Poly1305: its session is over, and the log says why.
