@@ -235,6 +235,7 @@ impl World {
                 self.from_keyer.push_back(Event::Renew(record.id));
             }
             Output::Execute(..) => {}
+            Output::Postures(number, _) => self.shell.push_back(Event::PosturesKept(number)),
             Output::Operator(_, _) => {}
             Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
             Output::Pass(..) | Output::NotReleased(..) => self.fail("there is no guard"),
