@@ -105,8 +105,10 @@ fn ciphers(site: &Site, within: &mut Layer) {
     within.add(Part::Cipher, Evidence::found(first, "[crypto]", Seen::OnDisk));
     for posture in site.postures() {
         let place = format!("posture {}", posture.name());
-        within
-            .add(Part::Cipher, Evidence::found(posture.ciphers().first().map(family), &place, Seen::OnDisk));
+        within.add(
+            Part::Cipher,
+            Evidence::found(site.ciphers_under(Some(posture)).first().map(family), &place, Seen::OnDisk),
+        );
     }
     let exchanges = match suites {
         Suites::Default => ["X25519", "ML-KEM-768"],

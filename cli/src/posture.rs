@@ -1,4 +1,4 @@
-//! `levee posture`: what tunnels must have, changed while they run.
+//! `levee posture`: what tunnels must have and who may have sessions, changed while they run.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::status::postures;
 
 mod plan;
 
-/// Change what the tunnels of a running server must have, or show it
+/// Change what the tunnels of a running server must have and who may have sessions, or show it
 #[derive(Debug, clap::Args)]
 pub struct Posture {
     #[command(subcommand)]
@@ -21,7 +21,7 @@ pub struct Posture {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Put a posture of the site file in force: when this returns, no tunnel has keys from before
+    /// Put a posture of the site file in force: when this returns, no tunnel has keys from before and no session is left that it does not allow
     Set(Set),
     Plan(plan::Plan),
     /// Show what is in force
@@ -90,7 +90,7 @@ impl Set {
             Answer::Ended => {
                 let took = began.elapsed().as_secs_f64();
                 output::said(&format!(
-                    "posture {shown}: no tunnel has keys from before, after {took:.1} s\n"
+                    "posture {shown}: no tunnel has keys from before and no session is left that it does not allow, after {took:.1} s\n"
                 ))?;
                 Ok(ExitCode::SUCCESS)
             }

@@ -353,10 +353,14 @@ fn render(status: &ServerStatus) -> String {
     }
     out.insert_str(0, &alarms(status));
     let compartments = status.compartments.iter().map(|compartment| {
-        let services = compartment.services.iter().map(|(name, starts)| match starts {
+        let is_off = |name: &String| compartment.off.iter().any(|(off, _)| off == name);
+        let on = compartment.services.iter().filter(|(name, _)| !is_off(name));
+        let services = on.map(|(name, starts)| match starts {
             1 => name.clone(),
             _ => format!("{name} ({starts} starts)"),
         });
+        let services =
+            services.chain(compartment.off.iter().map(|(name, why)| format!("{name} (off: {why})")));
         vec![
             compartment.label.to_string(),
             compartment.form.to_string(),
@@ -427,6 +431,7 @@ pub mod tests {
                 vault: 101,
                 age: 61,
                 services: vec![("web".into(), 1), ("mail".into(), 3)],
+                off: vec![("orders".into(), "posture `siege` has `orders` off".into())],
                 vault_starts: 2,
                 counters: vec![("documents not given upward: leased".into(), 4)],
             }],
@@ -469,7 +474,7 @@ pub mod tests {
         );
         assert!(
             text.contains(
-                "  SECRET//NATO  machine  7     100   101    2             1m1s   web mail (3 starts)\n"
+                "  SECRET//NATO  machine  7     100   101    2             1m1s   web mail (3 starts) orders (off: posture `siege` has `orders` off)\n"
             ),
             "{text}"
         );

@@ -13,7 +13,7 @@ use crate::operator::Which;
 use crate::output::table;
 use crate::output::{self, shown};
 
-/// Show which sessions a posture would give new keys, and by which ciphers; nothing is changed
+/// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     /// The posture, as the site file names it; `default` ends all of them
@@ -49,7 +49,14 @@ struct LabelPlan {
     /// The preferred first.
     now: Vec<Cipher>,
     then: Vec<Cipher>,
+    /// Whether tunnels have to have new keys.
     changes: bool,
+    /// How old keys may become, in seconds; none: as long as without a posture.
+    key_life: Option<u64>,
+    /// Services that would be off.
+    off: Vec<String>,
+    /// Whether every program at the label would end, and those of services that are on start again: a service that is on is turned off.
+    restarts: bool,
 }
 
 /// What becomes of a session.
@@ -64,6 +71,8 @@ enum Outcome {
     NewCipher,
     /// It ends: what was asked of its tunnel cannot be had then.
     Ends,
+    /// It ends: its person or its workstation may have no session at its label then.
+    NotAllowed,
     /// It has no keys here now, and agrees on what is in force then.
     NoKeys,
 }
@@ -105,6 +114,21 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         let label = site.label(label);
         label.map_or_else(Vec::new, |label| site.ciphers(&label, in_force.iter()).to_vec())
     };
+    let off = |label: &LabelName, in_force: &[PostureName]| -> Vec<String> {
+        let Some(label) = site.label(label) else { return Vec::new() };
+        let posture = site.posture_at(&label, in_force.iter());
+        let off =
+            site.services_at(&label).filter(|one| posture.is_some_and(|posture| !posture.offers(one.name())));
+        off.map(|service| service.name().to_string()).collect()
+    };
+    let key_life = |label: &LabelName, in_force: &[PostureName]| {
+        site.posture_at(&site.label(label)?, in_force.iter())?.key_life()
+    };
+    // Where keys may live less long than now all of them are replaced.
+    let narrower = |label: &LabelName| {
+        let (now, then) = (key_life(label, &now), key_life(label, &then));
+        then.is_some_and(|then| now.is_none_or(|now| then < now))
+    };
     let labels: BTreeMap<&LabelName, (Vec<Cipher>, Vec<Cipher>)> = (status.compartments.iter())
         .map(|compartment| &compartment.label)
         .chain(status.sessions.iter().map(|session| &session.label))
@@ -121,18 +145,17 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             session.protections.is_empty()
                 || site.protected_by(&label, session.protections.iter(), then).is_ok()
         });
+        let allowed = site.label(&session.label).is_none_or(|label| {
+            let posture = site.posture_at(&label, then.iter());
+            posture.is_none_or(|posture| posture.admits(&session.user, &session.host))
+        });
         let outcome = match labels.get(&session.label) {
+            _ if !allowed => Outcome::NotAllowed,
             _ if !protected => Outcome::Ends,
-            Some((now, then)) if now == then => Outcome::Stays,
-            _ if suites.is_empty() => Outcome::NoKeys,
-            Some((_, then))
-                if suites.iter().all(|suite| then.first() == Some(suite))
-                    || (!session.protections.is_empty()
-                        && suites.iter().all(|suite| then.contains(suite))) =>
-            {
-                Outcome::NewKeys
+            Some((now, then)) if now == then && !narrower(&session.label) => Outcome::Stays,
+            there => {
+                follows(&suites, there.map_or(&[][..], |(_, then)| then), !session.protections.is_empty())
             }
-            _ => Outcome::NewCipher,
         };
         SessionPlan {
             id: session.id.clone(),
@@ -150,13 +173,27 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         follow_ms: u64::try_from(follow.as_millis()).unwrap_or(u64::MAX),
         more: status.session_count.saturating_sub(sessions.len() as u64),
         labels: (labels.into_iter())
-            .map(|(label, (now, then))| {
-                let changes = now != then;
-                LabelPlan { label: label.to_string(), now, then, changes }
+            .map(|(label, (ciphers, ciphers_then))| {
+                let changes = ciphers != ciphers_then || narrower(label);
+                let key_life = key_life(label, &then).map(|life| life.as_secs());
+                let (before, off) = (off(label, &now), off(label, &then));
+                let restarts = off.iter().any(|name| !before.contains(name));
+                let (now, then) = (ciphers, ciphers_then);
+                LabelPlan { label: label.to_string(), now, then, changes, key_life, off, restarts }
             })
             .collect(),
         sessions,
     })
+}
+
+/// What a session has to do whose tunnels have these suites now and may have those ciphers then, the preferred first.
+fn follows(now: &[Cipher], then: &[Cipher], protected: bool) -> Outcome {
+    let first = now.iter().all(|suite| then.first() == Some(suite));
+    match now {
+        [] => Outcome::NoKeys,
+        _ if first || (protected && now.iter().all(|suite| then.contains(suite))) => Outcome::NewKeys,
+        _ => Outcome::NewCipher,
+    }
 }
 
 /// What would be in force, the last over those before it, and how long workstations would have: as the server does it.
@@ -184,8 +221,14 @@ impl Planned {
             some => some.iter().map(|cipher| cipher.as_str()).collect::<Vec<_>>().join(" "),
         };
         let labels = self.labels.iter().map(|row| {
-            let then = if row.changes { words(&row.then) } else { "the same".to_owned() };
-            vec![row.label.clone(), words(&row.now), then]
+            let then = if row.now != row.then { words(&row.then) } else { "the same".to_owned() };
+            let off = match row.off.as_slice() {
+                [] => "-".to_owned(),
+                off if row.restarts => format!("{} (every program at the label ends for it)", off.join(" ")),
+                off => off.join(" "),
+            };
+            let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
+            vec![row.label.clone(), words(&row.now), then, life, off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -193,6 +236,7 @@ impl Planned {
                 Outcome::NewKeys => "new keys",
                 Outcome::NewCipher => "new keys by another cipher",
                 Outcome::Ends => "ends: its protection cannot be had then",
+                Outcome::NotAllowed => "ends: its person or host may have none there then",
                 Outcome::NoKeys => "has no keys now",
             };
             vec![
@@ -209,7 +253,7 @@ impl Planned {
             self.posture,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
-            table(&["LABEL", "NOW", "THEN"], labels.collect()),
+            table(&["LABEL", "NOW", "THEN", "KEYS LIVE", "SERVICES OFF THEN"], labels.collect()),
             table(&["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN"], sessions.collect()),
         );
         if self.more > 0 {
@@ -241,6 +285,15 @@ follow = "2s"
 [[posture]]
 name = "same"
 ciphers = ["aes-256-gcm"]
+[[posture]]
+name = "few"
+people = ["mia"]
+[[posture]]
+name = "quiet"
+services = []
+[[posture]]
+name = "brief"
+key-life = "5m"
 "#
     );
 
@@ -268,6 +321,7 @@ ciphers = ["aes-256-gcm"]
         assert_eq!(outcome(&status, "default"), Outcome::Stays);
         // The server changes the keys wherever the list is another.
         assert_eq!(outcome(&status, "same"), Outcome::NewKeys);
+        assert_eq!(outcome(&status, "brief"), Outcome::NewKeys);
         status.postures = vec![InForce { name: "siege".parse().unwrap(), seconds: None }];
         assert_eq!(outcome(&status, "siege"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
@@ -277,6 +331,21 @@ ciphers = ["aes-256-gcm"]
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
         let error = plan(&Site::parse(SITE).unwrap(), &status, "seige").unwrap_err();
-        assert!(error.contains("siege alert same default"), "{error}");
+        assert!(error.contains("siege alert same few quiet brief default"), "{error}");
+        status.postures.clear();
+        assert_eq!(outcome(&status, "brief"), Outcome::NoKeys);
+        let quiet = |status: &ServerStatus| {
+            let mut planned = plan(&Site::parse(SITE).unwrap(), status, "quiet").unwrap();
+            let row = planned.labels.swap_remove(0);
+            (row.off, row.restarts, row.changes, planned.sessions[0].outcome)
+        };
+        assert_eq!(quiet(&status), (vec!["web".to_owned()], true, false, Outcome::Stays));
+        status.postures = vec![InForce { name: "quiet".parse().unwrap(), seconds: None }];
+        assert_eq!(quiet(&status), (vec!["web".to_owned()], false, false, Outcome::Stays));
+        for (user, expected) in [("ada", Outcome::NotAllowed), ("mia", Outcome::Stays)] {
+            status.sessions[0].user = user.parse().unwrap();
+            status.postures.clear();
+            assert_eq!(outcome(&status, "few"), expected, "{user}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::audit::{Action, Event, Verdict};
 use crate::label::Label;
 use crate::names::{HostName, LabelName, ProtectionName, UserName};
-use crate::site::{Cipher, Protected, Reach, Site};
+use crate::site::{Posture, Protected, Reach, Site};
 
 /// A permission to do what `A` describes, made by a decision of this module and by nothing else.
 ///
@@ -108,6 +108,8 @@ pub enum DenialKind {
     NoAccreditation,
     /// The session is at another label.
     OtherLabel,
+    /// The posture in force does not let the user, or the host, have sessions at the label, or has the service off.
+    Posture,
     /// The protection that was asked for, or that a service at the label asks for, cannot be had.
     NotProtected,
     /// The user may not carry files out of sessions at the label, or into them.
@@ -263,18 +265,19 @@ impl Site {
         host: &HostName,
         label: &LabelName,
     ) -> Result<Grant<Session>, Box<Denial>> {
-        self.decide_protected_session(user, host, label, None, self.crypto().suites().ciphers())
+        self.decide_protected_session(user, host, label, None, None)
     }
 
-    /// The same where the user asks for this protection, and tunnels at the label may have these ciphers now: only if that protection
-    /// and what services at the label ask for can be had. Nothing less is granted instead.
+    /// The same where the user asks for this protection, and this posture counts at the label now ([`Site::posture_at`]): only if it lets
+    /// the user have sessions there from this host, and that protection and what services at the label ask for can be had with the
+    /// ciphers that it leaves. Nothing less is granted instead.
     pub fn decide_protected_session(
         &self,
         user: &UserName,
         host: &HostName,
         label: &LabelName,
         asked: Option<&ProtectionName>,
-        ciphers: &[Cipher],
+        posture: Option<&Posture>,
     ) -> Result<Grant<Session>, Box<Denial>> {
         let ask = Ask {
             who: Who { user: Some(user), host: Some(host) },
@@ -313,7 +316,14 @@ impl Site {
         if reach.is_empty() {
             return Err(ask.deny(DenialKind::NothingThere, format!("nothing can be reached at {label}")));
         }
-        let protected = match self.protected(&wanted, asked, ciphers) {
+        if let Some(posture) = posture.filter(|posture| !posture.admits(user, host)) {
+            let why = format!(
+                "posture `{}` does not let `{user}` have sessions at {label} from `{host}`",
+                posture.name()
+            );
+            return Err(ask.deny(DenialKind::Posture, why));
+        }
+        let protected = match self.protected(&wanted, asked, self.ciphers_under(posture)) {
             Ok(protected) => protected,
             Err(why) => return Err(ask.deny(DenialKind::NotProtected, why.to_string())),
         };

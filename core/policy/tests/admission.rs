@@ -146,13 +146,13 @@ fn keys_are_the_sessions_own_at_its_label_on_its_host_and_a_certificate_can_only
 fn a_connection_is_one_that_the_sessions_grant_reaches_and_a_mediator_decides_about() {
     let site = site();
     let (low, high) = (session(&site, "LOW"), session(&site, "HIGH"));
-    let grant = site.decide_connection(&high, &service("mail")).unwrap();
+    let grant = site.decide_connection(&high, &service("mail"), None).unwrap();
     assert_eq!((grant.action().label(), grant.action().service()), (high.action().label(), &service("mail")));
     assert_eq!(grant.audit().user, Some(user("ada")));
     assert_eq!(grant.action().recorded(), Recorded::Synced);
     let soon = SITE.replace("mode = \"relay\"", "mode = \"relay\"\naudit = \"written\"");
     let soon = Site::parse(&soon).unwrap_or_else(|e| panic!("{e:?}"));
-    let other = soon.decide_connection(&session(&soon, "HIGH"), &service("mail")).unwrap();
+    let other = soon.decide_connection(&session(&soon, "HIGH"), &service("mail"), None).unwrap();
     assert_eq!(other.action().recorded(), Recorded::Written, "as the site says of this service");
     for (open, name, kind) in [
         (&low, "mail", DenialKind::NotOffered),
@@ -160,7 +160,7 @@ fn a_connection_is_one_that_the_sessions_grant_reaches_and_a_mediator_decides_ab
         (&high, "web", DenialKind::NotOffered),
         (&high, "ftp", DenialKind::UnknownService),
     ] {
-        assert_eq!(site.decide_connection(open, &service(name)).unwrap_err().kind(), kind, "{name}");
+        assert_eq!(site.decide_connection(open, &service(name), None).unwrap_err().kind(), kind, "{name}");
     }
 }
 
@@ -169,12 +169,34 @@ fn a_network_has_the_services_that_the_site_gives_it_at_its_label_and_no_others(
     let site = site();
     let point = |name: &str| -> Label { site.vocabulary().parse(name).unwrap() };
     let ask = |at: &str, interface: &str, name: &str| {
+        let posture = None;
         let interface = InterfaceName::new(interface).unwrap();
-        site.decide_network_connection(&point(at), &interface, &service(name)).map_err(|denial| denial.kind())
+        site.decide_network_connection(&point(at), &interface, &service(name), posture)
+            .map_err(|denial| denial.kind())
     };
     assert_eq!(ask("HIGH", "ship0", "mail").unwrap().action().service(), &service("mail"));
     assert_eq!(ask("MID", "ship0", "mail").unwrap_err(), DenialKind::NotOffered, "another label's");
     assert_eq!(ask("HIGH", "ship1", "mail").unwrap_err(), DenialKind::NotOffered);
     assert_eq!(ask("HIGH", "ship0", "web").unwrap_err(), DenialKind::NotOffered);
     assert_eq!(ask("HIGH", "ship0", "ftp").unwrap_err(), DenialKind::UnknownService);
+}
+
+#[test]
+fn what_a_posture_has_off_is_started_for_nobody_and_has_no_connection() {
+    let site = SITE.to_owned() + "\n[[posture]]\nname = \"quiet\"\nservices = []\n";
+    let site = Site::parse(&site).unwrap_or_else(|e| panic!("{e:?}"));
+    let (high, mail) = (session(&site, "HIGH"), service("mail"));
+    let point: Label = site.vocabulary().parse("HIGH").unwrap();
+    let interface = InterfaceName::new("ship0").unwrap();
+    for (posture, expected) in [(site.postures().first(), Err(DenialKind::Posture)), (None, Ok(()))] {
+        let kind = |denial: Box<levee_policy::Denial>| denial.kind();
+        assert_eq!(site.decide_connection(&high, &mail, posture).map(drop).map_err(kind), expected);
+        let network = site.decide_network_connection(&point, &interface, &mail, posture);
+        assert_eq!(network.map(drop).map_err(kind), expected);
+        let start = site.decide_start(&point, site.service(&mail).unwrap(), posture);
+        assert_eq!(start.map(drop).map_err(kind), expected);
+        // The session's own grant stays as it is: what may pass is less.
+        let left = Site::on_under(high.action().reach(), posture).len();
+        assert_eq!((left > 0, high.action().reach().is_empty()), (expected.is_ok(), false));
+    }
 }

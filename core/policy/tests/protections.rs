@@ -6,6 +6,12 @@ use std::time::Duration;
 
 const BASE: &str = include_str!("../../../conf/small/site.toml");
 const SOME: &str = r#"
+[[posture]]
+name = "gcm"
+ciphers = ["aes-256-gcm", "aes-128-gcm"]
+[[posture]]
+name = "weak"
+ciphers = ["aes-128-gcm"]
 [[protection]]
 name = "strong"
 ciphers = ["chacha20-poly1305", "aes-256-gcm"]
@@ -36,11 +42,12 @@ fn protected(
     site: &Site,
     label: &str,
     asked: Option<&str>,
-    ciphers: &[Cipher],
+    posture: Option<&str>,
 ) -> Result<Protected, DenialKind> {
     let (user, host) = ("ada".parse().unwrap(), "ws1".parse().unwrap());
     let (label, asked) = (LabelName::new(label).unwrap(), asked.map(|name| name.parse().unwrap()));
-    let grant = site.decide_protected_session(&user, &host, &label, asked.as_ref(), ciphers);
+    let posture = posture.map(|name| site.postures().iter().find(|one| one.name().as_str() == name).unwrap());
+    let grant = site.decide_protected_session(&user, &host, &label, asked.as_ref(), posture);
     grant.map(|grant| grant.action().protected().clone()).map_err(|denial| denial.kind())
 }
 
@@ -53,8 +60,8 @@ fn problems(more: &str) -> String {
 #[test]
 fn what_a_person_and_services_ask_for_counts_together() {
     let (site, all) = (site(""), [Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305]);
-    assert_eq!(protected(&site, "SECRET", None, &all), Ok(Protected::default()));
-    let strong = protected(&site, "SECRET", Some("strong"), &all).unwrap();
+    assert_eq!(protected(&site, "SECRET", None, None), Ok(Protected::default()));
+    let strong = protected(&site, "SECRET", Some("strong"), None).unwrap();
     assert_eq!(strong.words(), "strong");
     assert_eq!(strong.ciphers, Some(vec![Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm]));
     assert_eq!((strong.key_life, strong.interval), (Some(Duration::from_secs(600)), None));
@@ -62,32 +69,32 @@ fn what_a_person_and_services_ask_for_counts_together() {
     assert_eq!(strong.among(&all), [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305]);
 
     // Nobody asked but the service.
-    assert_eq!(protected(&site, "SECRET//NATO", None, &all), Ok(strong.clone()));
-    let both = protected(&site, "SECRET//NATO", Some("quiet"), &all).unwrap();
+    assert_eq!(protected(&site, "SECRET//NATO", None, None), Ok(strong.clone()));
+    let both = protected(&site, "SECRET//NATO", Some("quiet"), None).unwrap();
     assert_eq!(both.words(), "quiet and strong");
     assert_eq!(both.ciphers, strong.ciphers);
     assert_eq!(
         (both.key_life, both.interval),
         (Some(Duration::from_secs(300)), Some(Duration::from_millis(4)))
     );
-    let narrow = protected(&site, "SECRET//NATO", Some("other"), &all).unwrap();
+    let narrow = protected(&site, "SECRET//NATO", Some("other"), None).unwrap();
     assert_eq!(narrow.ciphers, Some(vec![Cipher::ChaCha20Poly1305]));
 }
 
 #[test]
 fn what_cannot_be_had_is_denied_and_nothing_less_is_granted() {
-    let (site, gcm) = (site(""), [Cipher::Aes256Gcm, Cipher::Aes128Gcm]);
-    for (label, asked, ciphers) in [
-        ("SECRET", Some("stronger"), &gcm[..]),
+    let site = site("");
+    for (label, asked, posture) in [
+        ("SECRET", Some("stronger"), Some("gcm")),
         // Not at this label.
-        ("CONFIDENTIAL", Some("quiet"), &gcm),
+        ("CONFIDENTIAL", Some("quiet"), Some("gcm")),
         // Not now.
-        ("SECRET", Some("other"), &gcm),
+        ("SECRET", Some("other"), Some("gcm")),
         // A service wants it, whatever the person asks.
-        ("SECRET//NATO", None, &gcm[1..]),
+        ("SECRET//NATO", None, Some("weak")),
     ] {
         assert_eq!(
-            protected(&site, label, asked, ciphers),
+            protected(&site, label, asked, posture),
             Err(DenialKind::NotProtected),
             "{label} {asked:?}"
         );
@@ -95,7 +102,7 @@ fn what_cannot_be_had_is_denied_and_nothing_less_is_granted() {
     // The person's clearance comes first: who may not be there is not told what can be had.
     let (user, host) = ("ugo".parse().unwrap(), "ws1".parse().unwrap());
     let (label, asked) = (LabelName::new("SECRET").unwrap(), "stronger".parse().unwrap());
-    let denied = site.decide_protected_session(&user, &host, &label, Some(&asked), &gcm).unwrap_err();
+    let denied = site.decide_protected_session(&user, &host, &label, Some(&asked), None).unwrap_err();
     assert_eq!(denied.kind(), DenialKind::NotCleared);
 }
 
@@ -141,4 +148,43 @@ fn what_asks_for_nothing_more_or_cannot_be_had_is_a_problem_of_the_site() {
         service("CONFIDENTIAL..SECRET", "charts", 8_081, "b")
     ));
     assert!(clash.contains("no cipher in common"), "{clash}");
+}
+
+#[test]
+fn who_is_not_of_a_posture_has_no_session_while_it_counts_and_clearance_comes_first() {
+    let site = site(
+        "[[posture]]\nname = \"few\"\nlabels = [\"CONFIDENTIAL\"]\npeople = [\"ada\"]\nhosts = [\"ws1\"]\n[[posture]]\nname = \"nobody\"\npeople = []\n[[posture]]\nname = \"mia\"\npeople = [\"mia\"]\n",
+    );
+    let decide = |user: &str, host: &str, label: &str, in_force: &[&str]| {
+        let names: Vec<levee_policy::PostureName> =
+            in_force.iter().map(|name| name.parse().unwrap()).collect();
+        let label = LabelName::new(label).unwrap();
+        let posture = site.posture_at(&site.label(&label).unwrap(), names.iter());
+        let (user, host) = (user.parse().unwrap(), host.parse().unwrap());
+        site.decide_protected_session(&user, &host, &label, None, posture).map(|_| ()).map_err(|d| d.kind())
+    };
+    let (no, few, nobody) = (Err(DenialKind::Posture), &["few"][..], &["nobody"][..]);
+    for (user, host, label, in_force, expected) in [
+        ("ada", "ws2", "CONFIDENTIAL", &[][..], Ok(())),
+        ("ada", "ws1", "CONFIDENTIAL", few, Ok(())),
+        ("ada", "ws2", "CONFIDENTIAL", few, no),
+        // At other labels it says nothing.
+        ("ada", "ws2", "UNCLASSIFIED", few, Ok(())),
+        ("ada", "ws1", "CONFIDENTIAL", nobody, no),
+        // The last that names the label counts, wholly.
+        ("ada", "ws1", "CONFIDENTIAL", &["nobody", "few"], Ok(())),
+        ("ada", "ws1", "UNCLASSIFIED", &["nobody", "few"], no),
+        ("ada", "ws1", "CONFIDENTIAL", &["few", "nobody"], no),
+        // What a site does not have any more says nothing.
+        ("ada", "ws2", "CONFIDENTIAL", &["gone"], Ok(())),
+        ("mia", "ws2", "CONFIDENTIAL//MED", &["mia"], Ok(())),
+        ("ada", "ws2", "CONFIDENTIAL//MED", &["mia"], no),
+        // Who may not be there is not told of postures.
+        ("ugo", "ws1", "CONFIDENTIAL", nobody, Err(DenialKind::NotCleared)),
+    ] {
+        assert_eq!(decide(user, host, label, in_force), expected, "{user} {host} {label} {in_force:?}");
+    }
+    // Nothing of the ciphers is said, so nothing changes there.
+    let few = site.postures().iter().find(|one| one.name().as_str() == "few");
+    assert_eq!(site.ciphers_under(few), site.ciphers_under(None));
 }

@@ -150,7 +150,7 @@ impl Sessions {
         if tries == CUT_TRIES {
             const REASON: &str =
                 "no packet of the session passes any more, but its sockets could not be destroyed";
-            self.end_failed(id, REASON);
+            self.end_failed(id, REASON, now);
         }
     }
 
@@ -203,12 +203,13 @@ impl Sessions {
         self.set_timer(at, Timer::Session(id));
         const REASON: &str = "no packet of the session passes any more, but its end could not be recorded: \
                               the server's audit log or store cannot be written";
-        self.end_failed(id, REASON);
+        self.end_failed(id, REASON, now);
     }
 
     /// Nothing of the session is left.
     fn finish(&mut self, id: SessionId, now: Time) {
         let Some(session) = self.sessions.remove(&id) else { return };
+        self.reach_told(id, now);
         let record = session.record;
         self.by_device.remove(&record.device);
         if let Sharing::Theirs(_, tickets) = session.shared {
@@ -243,6 +244,7 @@ impl Sessions {
             Waiter::Replace(client) => self.replaced(client, now),
             Waiter::SignOn(client) => self.signed_on(client, now),
             Waiter::Operator(operator) => self.tell_operator(operator, Ok(())),
+            Waiter::Posture(id) => self.ended_for_posture(id, Ok(()), now),
             Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.to_owned())),
             Waiter::Refuse(client) => self.refuse_opening(client, reason),
             Waiter::Discard(record) => self.discard(*record, now),
@@ -251,7 +253,7 @@ impl Sessions {
 
     /// The session has not ended in good order, and whoever waits for that must not wait for ever. Its end is
     /// still pursued; until then nobody else gets its TPE or its addresses.
-    fn end_failed(&mut self, id: SessionId, failure: &str) {
+    fn end_failed(&mut self, id: SessionId, failure: &str, now: Time) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Phase::Closing(closing) = &mut session.phase else { return };
         let reason = closing.reason.clone();
@@ -261,6 +263,7 @@ impl Sessions {
                 Waiter::Replace(client) => self.not_replaced(client, failure),
                 Waiter::SignOn(client) => self.sign_on_failed(client, failure),
                 Waiter::Operator(operator) => self.tell_operator(operator, Err(failure.to_owned())),
+                Waiter::Posture(id) => self.ended_for_posture(id, Err(failure), now),
                 Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.clone())),
                 Waiter::Refuse(client) => self.refuse_opening(client, &reason),
                 // The store did not get it.
@@ -300,7 +303,7 @@ impl Sessions {
                 Step::Vault(at) if at <= now => self.kill(&label),
                 Step::SocketsAgain(at, tries) if at <= now => self.close_sockets(id, tries, now),
                 Step::RecordingAgain(at) if at <= now => self.record_end(id, now),
-                Step::Elsewhere(at) if at <= now => self.end_failed(id, NOT_EVERYWHERE),
+                Step::Elsewhere(at) if at <= now => self.end_failed(id, NOT_EVERYWHERE, now),
                 _ => {}
             },
             _ => {}

@@ -6,7 +6,7 @@ use crate::sessions::Sessions;
 use crate::state::*;
 use levee_policy::decision::Connect;
 use levee_policy::site::Reach;
-use levee_policy::{Grant, LabelName, ServiceName, decision};
+use levee_policy::{Grant, LabelName, ServiceName, Site, decision};
 use std::net::IpAddr;
 
 impl Sessions {
@@ -21,16 +21,16 @@ impl Sessions {
         let session = self.sessions.get(&id)?;
         let is_its = session.record.label == *label && session.record.inner.contains(&from);
         let grant = grant_of(&session.phase).filter(|_| is_its && !is_locked(&session.phase))?;
-        rules::connection(&self.site, grant, service).ok()
+        rules::connection(&self.site, grant, service, self.posture_at(label)).ok()
     }
 
-    /// All that a session that lives may reach: nothing, while it is locked.
-    pub fn reach(&self, id: SessionId) -> Option<&[Reach]> {
-        let phase = &self.sessions.get(&id)?.phase;
+    /// All that a session that lives may reach now: nothing, while it is locked, and no service that a posture has off.
+    pub fn reach(&self, id: SessionId) -> Option<Vec<Reach>> {
+        let Session { record, phase, .. } = self.sessions.get(&id)?;
         if is_locked(phase) {
-            return Some(&[]);
+            return Some(Vec::new());
         }
-        grant_of(phase).map(|grant| grant.action().reach())
+        grant_of(phase).map(|grant| Site::on_under(grant.action().reach(), self.posture_at(&record.label)))
     }
 }
 

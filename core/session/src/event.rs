@@ -140,6 +140,8 @@ pub enum Event {
     Posture(OperatorId, Wish),
     /// At a label nothing is left from before its ciphers were changed; the sessions named had nothing new when the old was erased.
     Moved(LabelName, u64, Vec<SessionId>),
+    /// Answer to [`Output::Postures`]: at no label anything runs of a service that is off.
+    PosturesKept(u64),
     /// Answer to [`Output::Publish`].
     Published(SessionId, Publication),
     /// Answer to [`Output::Withdraw`]: no other server passes anything of the session.
@@ -274,8 +276,12 @@ pub enum Output {
     Keys(u64, Option<KeyRecord>),
     /// To the keyer: this session's keys are gone from its vault, or the keyer does not know it; agree them anew.
     Renew(KeyRecord),
-    /// To the keyer: agree on these ciphers alone at this label, and rekey what is there where it did not have them so before.
-    Ciphers(LabelName, Vec<Cipher>),
+    /// To the keyer: agree on these ciphers alone at this label, for keys that become no older than this where it is said, and rekey what
+    /// is there where it had others before or a longer life.
+    Ciphers(LabelName, Vec<Cipher>, Option<Duration>),
+    /// To the warden: these postures are in force, the last over those before it, so that services are off. Answered by
+    /// [`Event::PosturesKept`] with this number.
+    Postures(u64, Vec<PostureName>),
     /// To the keyer: this session is over.
     Revoke(SessionId),
     /// Have the site's other servers know this session.
@@ -332,8 +338,9 @@ pub enum ToVault {
     Synced,
     /// Show that you live.
     Ping(u64),
-    /// Take keys for these ciphers alone from now on; the number is for [`Event::Moved`].
-    Ciphers(u64, Vec<Cipher>),
+    /// Take keys for these ciphers alone from now on; the number is for [`Event::Moved`]. The flag: whatever there is is to be replaced,
+    /// even by the same ciphers.
+    Ciphers(u64, Vec<Cipher>, bool),
     /// Erase what is left from before that.
     Sever(u64),
 }

@@ -19,7 +19,7 @@ impl Sessions {
         let sessions = used.sessions.clone();
         self.set_timer(next, Timer::Label(label.clone()));
         // Before any keys.
-        self.tell_ciphers(label);
+        self.tell_ciphers(label, false);
         for id in sessions {
             match self.sessions.get(&id).map(|session| &session.phase) {
                 Some(Phase::Making { .. } | Phase::Open(_)) => self.tell_vault(id, now),
@@ -146,8 +146,8 @@ impl Sessions {
         // The vault may have outlived sessiond: it counts as knowing the session until it has answered.
         let shared = self.withdraw_restored(&record);
         self.by_device.insert(device.clone(), id);
-        let (asked, ciphers) = (record.protection.as_ref(), self.ciphers(&label));
-        let phase = match rules::open(&self.site, &record.user, &device, &label, (asked, &ciphers)) {
+        let asked = (record.protection.as_ref(), self.posture_at(&label));
+        let phase = match rules::open(&self.site, &record.user, &device, &label, asked) {
             Ok(grant)
                 if taken
                     && self.site.federation().is_none()

@@ -31,8 +31,8 @@ impl Sessions {
         let Some(user) = path.person.clone() else {
             return self.refuse(client, RefusalKind::NotLoggedIn, "nobody is signed on here");
         };
-        let ciphers = self.ciphers(&label);
-        let grant = match rules::open(&self.site, &user, &device, &label, (protection.as_ref(), &ciphers)) {
+        let asked = (protection.as_ref(), self.posture_at(&label));
+        let grant = match rules::open(&self.site, &user, &device, &label, asked) {
             Ok(grant) => grant,
             Err(denial) => {
                 self.say(Output::Audit(denial.audit().clone()));
@@ -153,11 +153,13 @@ impl Sessions {
         if let Some(path) = self.clients.get_mut(&client) {
             path.busy = Some(Busy::Opening(Opening::Session(id)));
         }
+        // While it waited for the end of the one before, the posture may have changed.
+        if let Some(reason) = self.barred_by_posture(id) {
+            return self.close(id, &reason, None, now);
+        }
         if self.use_label(&label, id) {
             self.tell_vault(id, now);
         }
-        // While it waited for the end of the one before, the posture may have changed.
-        self.see_to_protection(id, now);
     }
 
     /// Counts the session in at its label, and says whether the label's vault is up.
@@ -174,6 +176,7 @@ impl Sessions {
 
     /// Tells the vault, which is up, of a session.
     pub(crate) fn tell_vault(&mut self, id: SessionId, now: Time) {
+        let Some(reach) = self.reach(id) else { return };
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.shared == Sharing::Publishing {
             // Told once every server can be made to end it.
@@ -185,8 +188,6 @@ impl Sessions {
             Sharing::Theirs(owner, _) => Some(owner.clone()),
             _ => None,
         };
-        let locked = matches!(&session.phase, Phase::Open(open) if open.lock.bars());
-        let reach = if locked { Vec::new() } else { grant.action().reach().to_vec() };
         let ciphers = grant.action().protected().ciphers.clone();
         let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach, ciphers };
         let label = record.label.clone();
@@ -202,7 +203,7 @@ impl Sessions {
         self.say(Output::Vault(label, open));
     }
 
-    pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId) {
+    pub(crate) fn vault_opened(&mut self, label: &LabelName, id: SessionId, now: Time) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.record.label != *label {
             return;
@@ -235,6 +236,7 @@ impl Sessions {
             other => other,
         });
         self.lock_settled(id);
+        self.reach_told(id, now);
         if let Some((client, reach, protected)) = opened {
             self.watch_idle(active, Timer::Session(id));
             self.answer(client, Reply::Opened { id, label, inner, reach, protected });

@@ -1,14 +1,15 @@
-//! Which posture is in force, and how it changes while sessions run: it is recorded, every vault is told and then the keyer, and the
-//! change is over when no vault has keys from before. Who has not followed in time is severed.
+//! Which posture is in force, and how it changes while sessions run: it is recorded, sessions that it does not allow end, the warden has
+//! services that it has off end and vaults pass nothing to them, every vault is told of the ciphers and then the keyer, and the change is
+//! over when nothing of these sessions and services is left and no vault has keys from before. Who has not followed in time is severed.
 
 use crate::event::*;
 use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
-use levee_policy::site::{Cipher, Posture};
+use levee_policy::site::{Cipher, Posture, Reach};
 use levee_policy::{LabelName, PostureName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The longest reason, in octets.
@@ -24,7 +25,7 @@ pub(crate) struct Change {
     follow: Duration,
 }
 
-/// A change that is recorded, until no vault has keys from before.
+/// A change that is recorded, until nothing is left that it does not allow.
 struct Moving {
     operator: Option<OperatorId>,
     name: String,
@@ -33,6 +34,16 @@ struct Moving {
     sever: Option<Time>,
     /// Vaults that have not answered, and by which number.
     pending: BTreeMap<LabelName, u64>,
+    /// Sessions that it does not allow, until nothing of them is left.
+    ending: BTreeSet<SessionId>,
+    /// The number by which the warden answers that services that are off have ended; `None`: it has.
+    services: Option<u64>,
+    /// Sessions whose vaults do not know yet that services are off, or on again.
+    narrowing: BTreeSet<SessionId>,
+    /// So many ended because it does not allow them.
+    ended: usize,
+    /// Why one of them is not over, though no packet of it passes.
+    failed: Option<String>,
     severed: usize,
 }
 
@@ -62,9 +73,14 @@ fn entry(name: &str, reason: String) -> Entry {
 
 impl Sessions {
     /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
-    pub fn take_postures(&mut self, in_force: Vec<InForce>) {
+    /// A session that it does not allow ends, as one ends that the policy does not grant any more.
+    pub fn take_postures(&mut self, in_force: Vec<InForce>, now: Time) {
         self.postures.in_force = in_force;
         self.await_posture_ends();
+        self.tell_warden();
+        for (id, reason) in self.all_barred() {
+            self.close(id, &reason, None, now);
+        }
     }
 
     /// What is in force, and whether a change is under way.
@@ -125,47 +141,90 @@ impl Sessions {
             return;
         }
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
-        let before: Vec<(LabelName, Vec<Cipher>)> =
-            up.map(|(label, _)| (label.clone(), self.ciphers(label))).collect();
+        let before: Vec<_> =
+            up.map(|(label, _)| (label.clone(), self.ciphers(label), self.key_life(label))).collect();
+        let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.in_force = to;
         self.await_posture_ends();
+        let services = self.tell_warden();
         let mut pending = BTreeMap::new();
-        for (label, ciphers) in before {
-            if self.ciphers(&label) != ciphers {
-                let number = self.tell_ciphers(&label);
+        for (label, ciphers, life) in before {
+            let now = self.key_life(&label);
+            let narrower = now.is_some_and(|now| life.is_none_or(|life| now < life));
+            if self.ciphers(&label) != ciphers || narrower {
+                let number = self.tell_ciphers(&label, narrower);
                 pending.insert(label, number);
+            } else if now != life {
+                self.tell_keyer_of(label);
             }
         }
-        self.end_unprotected(now);
         let sever = now.after(follow);
         self.set_timer(sever, Timer::Posture);
-        self.postures.moving =
-            Some(Moving { operator, name, began: now, sever: Some(sever), pending, severed: 0 });
+        let barred = self.all_barred();
+        let (ending, ended) = (barred.iter().map(|(id, _)| *id).collect(), barred.len());
+        self.postures.moving = Some(Moving {
+            operator,
+            name,
+            began: now,
+            sever: Some(sever),
+            pending,
+            ending,
+            services,
+            narrowing: BTreeSet::new(),
+            ended,
+            failed: None,
+            severed: 0,
+        });
+        self.tell_reach(reach, now);
+        for (id, reason) in barred {
+            self.close(id, &reason, Some(Waiter::Posture(id)), now);
+        }
         self.finish_moving(now);
     }
 
-    /// Whose protection cannot be had any more is not given less.
-    fn end_unprotected(&mut self, now: Time) {
-        for id in self.sessions.keys().copied().collect::<Vec<_>>() {
-            self.see_to_protection(id, now);
+    /// Every session that what is in force does not allow, and why; one that is on its way out counts until nothing of it is left.
+    fn all_barred(&self) -> Vec<(SessionId, String)> {
+        self.sessions.keys().filter_map(|id| Some((*id, self.barred_by_posture(*id)?))).collect()
+    }
+
+    /// Why what is in force, which may have come after its grant, does not allow this session: its person or workstation may have none, or
+    /// its protection cannot be had, and nobody is given less.
+    pub(crate) fn barred_by_posture(&self, id: SessionId) -> Option<String> {
+        let Session { record, phase, .. } = self.sessions.get(&id)?;
+        let (posture, name) = (self.posture_at(&record.label), named(&self.postures.in_force));
+        if posture.is_some_and(|posture| !posture.admits(&record.user, &record.device)) {
+            let (user, device, label) = (&record.user, &record.device, &record.label);
+            return Some(format!(
+                "the posture became {name}, which does not let `{user}` have sessions at {label} from `{device}`"
+            ));
+        }
+        let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =
+            phase
+        else {
+            return None;
+        };
+        let protected = grant.action().protected();
+        if protected.names.is_empty() || !protected.among(self.site.ciphers_under(posture)).is_empty() {
+            return None;
+        }
+        Some(format!("the posture became {name}, under which protection {} cannot be had", protected.words()))
+    }
+
+    /// A session that the change does not allow is over; or nothing of it passes, and why it is not over.
+    pub(crate) fn ended_for_posture(&mut self, id: SessionId, result: Result<(), &str>, now: Time) {
+        let Some(moving) = &mut self.postures.moving else { return };
+        if moving.ending.remove(&id) {
+            if let Err(why) = result {
+                moving.failed = Some(why.to_owned());
+            }
+            self.finish_moving(now);
         }
     }
 
-    /// Ends a session whose protection cannot be had under what is in force, which may have come after its grant.
-    pub(crate) fn see_to_protection(&mut self, id: SessionId, now: Time) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =
-            &session.phase
-        else {
-            return;
-        };
-        let protected = grant.action().protected();
-        if protected.names.is_empty() || !protected.among(&self.ciphers(&session.record.label)).is_empty() {
-            return;
-        }
-        let (words, name) = (protected.words(), named(&self.postures.in_force));
-        let reason = format!("the posture became {name}, under which protection {words} cannot be had");
-        self.close(id, &reason, None, now);
+    /// The posture that counts at a label now, if one does.
+    pub fn posture_at(&self, label: &LabelName) -> Option<&Posture> {
+        let label = self.site.label(label)?;
+        self.site.posture_at(&label, self.postures.names())
     }
 
     /// What a label's tunnels may have now. What is no label of the site has nothing.
@@ -175,19 +234,29 @@ impl Sessions {
     }
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
-    pub(crate) fn tell_ciphers(&mut self, label: &LabelName) -> u64 {
+    /// `anew`: what there is is to be replaced in any case.
+    pub(crate) fn tell_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
         let (number, ciphers) = (self.number(), self.ciphers(label));
-        self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers.clone())));
-        self.say(Output::Ciphers(label.clone(), ciphers));
+        self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
+        self.tell_keyer_of(label.clone());
         number
+    }
+
+    fn tell_keyer_of(&mut self, label: LabelName) {
+        let (ciphers, life) = (self.ciphers(&label), self.key_life(&label));
+        self.say(Output::Ciphers(label, ciphers, life));
+    }
+
+    /// How old keys at a label may become now, where a posture says so.
+    fn key_life(&self, label: &LabelName) -> Option<Duration> {
+        self.posture_at(label).and_then(Posture::key_life)
     }
 
     /// A keyer that is new has been told nothing.
     pub(crate) fn tell_keyer_ciphers(&mut self) {
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
-        let told: Vec<Output> =
-            up.map(|(label, _)| Output::Ciphers(label.clone(), self.ciphers(label))).collect();
-        self.outputs.extend(told);
+        let labels: Vec<LabelName> = up.map(|(label, _)| label.clone()).collect();
+        labels.into_iter().for_each(|label| self.tell_keyer_of(label));
     }
 
     /// Nothing old is left at a label.
@@ -211,26 +280,91 @@ impl Sessions {
         self.finish_moving(now);
     }
 
-    /// A vault is dead or has no session left: the next one has no keys from before.
-    pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
+    /// Tells the warden what is in force, where the site has services turned off by any posture; the number by which it answers.
+    fn tell_warden(&mut self) -> Option<u64> {
+        if self.site.postures().is_empty() {
+            return None;
+        }
+        let (number, names) = (self.number(), self.postures.names().cloned().collect());
+        self.say(Output::Postures(number, names));
+        Some(number)
+    }
+
+    /// Nothing runs any more of what is off.
+    pub(crate) fn postures_kept(&mut self, number: u64, now: Time) {
         if let Some(moving) = &mut self.postures.moving
-            && moving.pending.remove(label).is_some()
+            && moving.services.take_if(|told| *told == number).is_some()
         {
             self.finish_moving(now);
         }
     }
 
+    /// Tells the vaults, which pass nothing to a service that is off, of sessions that could reach this before the change.
+    fn tell_reach(&mut self, before: Vec<(SessionId, Option<Vec<Reach>>)>, now: Time) {
+        for (id, before) in before {
+            let Some(session) = self.sessions.get(&id).filter(|session| session.vault != InVault::Absent)
+            else {
+                continue;
+            };
+            let label = session.record.label.clone();
+            let is_up =
+                matches!(self.used_labels.get(&label), Some(UsedLabel { vault: Vault::Up { .. }, .. }));
+            if is_up && self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
+                if let Some(moving) = &mut self.postures.moving {
+                    moving.narrowing.insert(id);
+                }
+                self.tell_vault(id, now);
+            }
+        }
+    }
+
+    /// A session's vault has what it was told last, or has nothing of it.
+    pub(crate) fn reach_told(&mut self, id: SessionId, now: Time) {
+        if let Some(moving) = &mut self.postures.moving
+            && moving.narrowing.remove(&id)
+        {
+            self.finish_moving(now);
+        }
+    }
+
+    /// A vault is dead or has no session left: the next one has no keys from before, and is told what may be reached.
+    pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
+        let Some(moving) = &mut self.postures.moving else { return };
+        let here = |id: &SessionId| self.sessions.get(id).is_some_and(|one| one.record.label == *label);
+        let narrowing = moving.narrowing.len();
+        moving.narrowing.retain(|id| !here(id));
+        if moving.pending.remove(label).is_some() || moving.narrowing.len() < narrowing {
+            self.finish_moving(now);
+        }
+    }
+
     fn finish_moving(&mut self, now: Time) {
-        let Some(moving) = self.postures.moving.take_if(|moving| moving.pending.is_empty()) else { return };
+        let is_over = |moving: &mut Moving| {
+            moving.pending.is_empty()
+                && moving.ending.is_empty()
+                && moving.services.is_none()
+                && moving.narrowing.is_empty()
+        };
+        let Some(moving) = self.postures.moving.take_if(is_over) else { return };
         let took = now.since(moving.began).as_millis();
-        let ended = match moving.severed {
+        let followed = match moving.severed {
             0 => "every session followed".to_owned(),
             count => format!("{count} sessions did not follow, and end"),
         };
-        let said = format!("no keys from before are left, after {took} ms; {ended}");
+        let mut said = format!("no keys from before are left, after {took} ms; {followed}");
+        if moving.ended > 0 {
+            said.push_str(&format!("; sessions that it does not allow: {} ended", moving.ended));
+        }
+        let result = match moving.failed {
+            None => Ok(()),
+            Some(why) => {
+                said.push_str(&format!(", but {why}"));
+                Err(format!("the posture is {}, but not all that it ends is over: {why}", moving.name))
+            }
+        };
         self.say(Output::Audit(entry(&moving.name, said)));
         if let Some(operator) = moving.operator {
-            self.say(Output::Operator(operator, Ok(())));
+            self.say(Output::Operator(operator, result));
         }
         // What ended meanwhile.
         self.posture_due(now);

@@ -2,7 +2,7 @@
 
 use crate::Time;
 use crate::address::Pools;
-use levee_policy::site::{Cipher, Peer};
+use levee_policy::site::{Peer, Posture};
 use levee_policy::{
     Denial, DomainName, Grant, HostName, LabelName, ProtectionName, ServiceName, Site, UserName, decision,
 };
@@ -44,25 +44,26 @@ pub(crate) fn keys(
     site.decide_keys(session, device, label, accreditation)
 }
 
-/// Whether this session may have a connection to this service.
+/// Whether this session may have a connection to this service, where this posture counts at its label.
 pub(crate) fn connection(
     site: &Site,
     session: &Grant<decision::Session>,
     service: &ServiceName,
+    posture: Option<&Posture>,
 ) -> Result<Grant<decision::Connect>, Box<Denial>> {
-    site.decide_connection(session, service)
+    site.decide_connection(session, service, posture)
 }
 
-/// Whether this person may have a session at this label from this TPE, with the protection that they ask for where tunnels there may have
-/// these ciphers.
+/// Whether this person may have a session at this label from this TPE, with the protection that they ask for, where this posture counts
+/// there.
 pub(crate) fn open(
     site: &Site,
     user: &UserName,
     device: &HostName,
     label: &LabelName,
-    protection: (Option<&ProtectionName>, &[Cipher]),
+    (protection, posture): (Option<&ProtectionName>, Option<&Posture>),
 ) -> Result<Grant<decision::Session>, Box<Denial>> {
-    site.decide_protected_session(user, device, label, protection.0, protection.1)
+    site.decide_protected_session(user, device, label, protection, posture)
 }
 
 /// Whether this person may carry this file out of a session at this label, or into it.

@@ -91,19 +91,18 @@ impl Sessions {
                 other.label == record.label
                     && other.inner.iter().any(|address| record.inner.contains(address))
             });
-        let (asked, ciphers) = (record.protection.as_ref(), self.ciphers(&record.label));
-        let decided =
-            match rules::open(&self.site, &record.user, &record.device, &record.label, (asked, &ciphers)) {
-                Ok(_) if self.disabled.contains(&record.user) => {
-                    Err("an operator has disabled the person".to_owned())
-                }
-                Ok(_) if known || held => Err("it has a session, or an inner address, of another".to_owned()),
-                Ok(_) if !rules::is_of_peer(&self.site, &owner, &record.inner) => {
-                    Err("that server has no such inner address to give".to_owned())
-                }
-                Ok(grant) => Ok(grant),
-                Err(denial) => Err(denial.reason().to_owned()),
-            };
+        let asked = (record.protection.as_ref(), self.posture_at(&record.label));
+        let decided = match rules::open(&self.site, &record.user, &record.device, &record.label, asked) {
+            Ok(_) if self.disabled.contains(&record.user) => {
+                Err("an operator has disabled the person".to_owned())
+            }
+            Ok(_) if known || held => Err("it has a session, or an inner address, of another".to_owned()),
+            Ok(_) if !rules::is_of_peer(&self.site, &owner, &record.inner) => {
+                Err("that server has no such inner address to give".to_owned())
+            }
+            Ok(grant) => Ok(grant),
+            Err(denial) => Err(denial.reason().to_owned()),
+        };
         match decided {
             Ok(grant) => {
                 let entry = grant.entry(Action::Session, id.to_string(), format!("signed on at {owner}"));

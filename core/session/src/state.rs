@@ -224,6 +224,8 @@ pub(crate) enum Waiter {
     SignOn(ClientId),
     /// An operator who ended it.
     Operator(OperatorId),
+    /// The change of posture that ended it.
+    Posture(SessionId),
     /// A client that did not ask for its end.
     TellEnded(ClientId),
     /// A client whose session could not be opened.

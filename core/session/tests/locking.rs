@@ -151,7 +151,7 @@ fn a_session_that_nobody_uses_is_locked_by_the_servers_clock_and_what_its_person
     assert!(server.is_locked() && server.passes.is_empty(), "its vault has no selector of it");
     assert!(server.said.iter().any(records(Action::Lock, Verdict::Noted)));
     assert!(server.has_said(is_lock));
-    assert_eq!(server.machine.reach(id()), Some(&[][..]), "a mediator has no service of it either");
+    assert_eq!(server.machine.reach(id()), Some(vec![]), "a mediator has no service of it either");
 }
 
 #[test]

@@ -17,6 +17,22 @@ follow = "4s"
 name = "elsewhere"
 labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
+[[posture]]
+name = "brief"
+key-life = "5m"
+[[posture]]
+name = "briefer"
+key-life = "2m"
+[[posture]]
+name = "quiet"
+services = []
+[[posture]]
+name = "few"
+people = ["mia"]
+[[posture]]
+name = "desk"
+labels = ["SECRET"]
+hosts = ["ws2"]
 [[protection]]
 name = "strong"
 ciphers = ["aes-256-gcm"]
@@ -37,6 +53,8 @@ struct Server {
     stored: Vec<Vec<InForce>>,
     /// What was said as the session was opened.
     opened: Vec<Output>,
+    /// The warden has said nothing of these postures yet.
+    unkept: Option<Vec<(u64, Vec<String>)>>,
 }
 
 impl Server {
@@ -48,7 +66,7 @@ impl Server {
         let now = Time::from_millis(1_000_000_000);
         let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], [], [7; 16], now);
         let (said, log, stored, opened) = (vec![], vec![], vec![], vec![]);
-        let mut server = Self { machine, now, durable: true, said, log, stored, opened };
+        let mut server = Self { machine, now, durable: true, said, log, stored, opened, unkept: None };
         let (device, label) = ("ws1".parse().unwrap(), LABEL.parse().unwrap());
         server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
         server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
@@ -65,6 +83,13 @@ impl Server {
         server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
         assert!(server.machine.live(id).is_some());
         (server, id)
+    }
+
+    /// This client asks for the label anew.
+    fn level(&mut self, number: u8) -> (SessionId, Vec<Output>) {
+        let (label, id) = (LABEL.parse().unwrap(), SessionId::from_random([number; 16]));
+        let level = Request::Level { label, protection: None, id, random: number.into() };
+        (id, self.hear(Event::Request(CLIENT, level)))
     }
 
     fn hear(&mut self, event: Event) -> Vec<Output> {
@@ -85,6 +110,10 @@ impl Server {
                     self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
                 }
                 Output::Cut(cut, ..) => self.machine.handle(Event::Cut(cut, Some(0)), self.now),
+                Output::Postures(number, names) => match &mut self.unkept {
+                    None => self.machine.handle(Event::PosturesKept(number), self.now),
+                    Some(unkept) => unkept.push((number, names.iter().map(ToString::to_string).collect())),
+                },
                 output => self.said.push(output),
             }
         }
@@ -116,7 +145,7 @@ fn told(said: &[Output]) -> Option<(u64, Vec<Cipher>)> {
     let keyer = said.iter().position(|one| matches!(one, Output::Ciphers(..))).expect("the keyer is told");
     assert!(vault < keyer, "{said:?}");
     match (&said[vault], &said[keyer]) {
-        (Output::Vault(_, ToVault::Ciphers(number, ciphers)), Output::Ciphers(_, same)) => {
+        (Output::Vault(_, ToVault::Ciphers(number, ciphers, _)), Output::Ciphers(_, same, _)) => {
             assert_eq!(ciphers, same);
             Some((*number, ciphers.clone()))
         }
@@ -243,7 +272,7 @@ fn a_vault_that_dies_has_nothing_old_and_the_next_is_told_what_is_in_force() {
     // And so is a keyer that is new.
     let said = server.hear(Event::KeyerCame);
     assert!(
-        matches!(&said[0], Output::Ciphers(_, ciphers) if *ciphers == [Cipher::ChaCha20Poly1305]),
+        matches!(&said[0], Output::Ciphers(_, ciphers, None) if *ciphers == [Cipher::ChaCha20Poly1305]),
         "{said:?}"
     );
 }
@@ -260,7 +289,7 @@ fn a_posture_ends_in_its_time_after_a_restart_as_well() {
     assert!(server.in_force().is_empty() && server.stored.last().unwrap().is_empty());
 
     let (mut server, _) = Server::new();
-    server.machine.take_postures(stored);
+    server.machine.take_postures(stored, server.now);
     assert_eq!(server.in_force(), ["siege"]);
     let (_, ciphers) = told(&server.later(Duration::from_secs(61))).unwrap();
     assert_eq!(ciphers.len(), 3);
@@ -276,4 +305,189 @@ fn a_wish_that_makes_no_sense_changes_nothing() {
         assert!(matches!(answer(&said), Some(Err(_))) && told(&said).is_none());
     }
     assert!(server.in_force().is_empty() && server.stored.is_empty());
+}
+
+fn refused(said: &[Output], why: &str) -> bool {
+    let is =
+        |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Refused(_, said)) if said.contains(why));
+    said.iter().any(is)
+}
+
+const NOT_ALLOWED: &str = "does not let `ada` have sessions at SECRET from `ws1`";
+
+#[test]
+fn whom_a_posture_does_not_allow_has_no_session_when_it_is_acknowledged_and_gets_none_while_it_lasts() {
+    for posture in ["few", "desk"] {
+        let (mut server, id) = Server::new();
+        let said = server.wish(Some(posture), None);
+        assert!(server.log.iter().any(|(object, _)| object == posture), "written ahead");
+        let closes = |one: &Output| matches!(one, Output::Vault(_, ToVault::Close(of)) if *of == id);
+        assert!(said.iter().any(closes) && server.machine.live(id).is_none(), "{said:?}");
+        // Its vault has it still.
+        assert_eq!((answer(&said), server.machine.postures().1), (None, true));
+        let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+        assert_eq!(answer(&said), Some(Ok(())), "{said:?}");
+        let told = |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Ended(why)) if why.contains(NOT_ALLOWED));
+        assert!(said.iter().any(told), "{said:?}");
+        assert!(server.log.iter().any(|(_, why)| why.ends_with("not allow: 1 ended")), "{:?}", server.log);
+
+        let (other, said) = server.level(8);
+        assert!(refused(&said, NOT_ALLOWED) && server.machine.live(other).is_none(), "{said:?}");
+        assert_eq!(answer(&server.wish(None, None)), Some(Ok(())));
+        let (other, _) = server.level(9);
+        server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+        server.hear(Event::VaultOpened(LABEL.parse().unwrap(), other));
+        assert!(server.machine.live(other).is_some(), "{posture}");
+    }
+}
+
+#[test]
+fn a_change_whose_sessions_cannot_be_ended_says_so_and_is_in_force() {
+    let (mut server, id) = Server::new();
+    server.wish(Some("few"), None);
+    server.durable = false;
+    let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    let says = |why: &String| why.contains("the posture is few") && why.contains("could not be recorded");
+    assert!(matches!(answer(&said), Some(Err(why)) if says(&why)), "{said:?}");
+    assert_eq!(server.in_force(), ["few"]);
+    // Its end is still pursued.
+    server.durable = true;
+    server.later(Duration::from_secs(2));
+    assert!(server.machine.shown().next().is_none());
+}
+
+#[test]
+fn a_session_that_begins_while_the_posture_changes_is_over_before_its_vault_hears_of_it() {
+    let (mut server, before) = Server::new();
+    // It waits for the end of the one before, and was granted.
+    let (id, _) = server.level(8);
+    let said = server.wish(Some("few"), None);
+    assert_eq!(answer(&said), None, "{said:?}");
+    let mut said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), before));
+    said.extend(server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id)));
+    let opens = |one: &Output| matches!(one, Output::Vault(_, ToVault::Open { .. }));
+    assert!(!said.iter().any(opens) && server.machine.live(id).is_none(), "{said:?}");
+    assert!(refused(&said, NOT_ALLOWED), "{said:?}");
+    assert_eq!((answer(&said), server.machine.shown().count()), (Some(Ok(())), 0));
+}
+
+#[test]
+fn a_stored_session_that_the_posture_does_not_allow_does_not_come_back() {
+    let (site, now) = (Arc::new(Site::parse(SITE).unwrap()), Time::from_millis(1_000_000_000));
+    const MED: &str = "CONFIDENTIAL//MED";
+    let stored = |user: &str, device: &str, label: &str, number: u8| Stored {
+        id: SessionId::from_random([number; 16]),
+        user: user.parse().unwrap(),
+        device: device.parse().unwrap(),
+        fingerprint: [1; 32],
+        label: label.parse().unwrap(),
+        inner: vec![std::net::IpAddr::from([10, 80, 1, number])],
+        opened: now,
+        protection: None,
+    };
+    let both = vec![stored("ada", "ws1", LABEL, 1), stored("mia", "ws2", MED, 2)];
+    let mut machine = Sessions::new(site, both, [], [], [7; 16], now);
+    machine.take_postures(vec![InForce { name: "few".parse().unwrap(), until: None }], now);
+    let (mut log, mut opened) = (vec![], vec![]);
+    while let Some(output) = machine.poll() {
+        match output {
+            Output::Commit(commit, entries, _) => {
+                log.extend(entries.into_iter().map(|entry| entry.reason));
+                machine.handle(Event::Committed(commit, true), now);
+            }
+            Output::Need(label) => machine.handle(Event::LabelUp(label), now),
+            Output::Vault(label, ToVault::Close(id)) => machine.handle(Event::VaultClosed(label, id), now),
+            Output::Vault(_, ToVault::Open { id, .. }) => opened.push(id),
+            Output::Cut(cut, ..) => machine.handle(Event::Cut(cut, Some(0)), now),
+            _ => {}
+        }
+    }
+    assert_eq!(opened, [SessionId::from_random([2; 16])]);
+    let left: Vec<String> = machine.shown().map(|shown| shown.user.to_string()).collect();
+    assert_eq!(left, ["mia"]);
+    assert!(log.iter().any(|why| why.contains(NOT_ALLOWED)), "{log:?}");
+}
+
+/// What a vault is told that a session may reach.
+fn reach_told(said: &[Output]) -> Option<usize> {
+    said.iter().find_map(|one| match one {
+        Output::Vault(_, ToVault::Open { reach, .. }) => Some(reach.len()),
+        _ => None,
+    })
+}
+
+#[test]
+fn nothing_of_a_service_that_is_off_passes_or_runs_when_the_change_is_acknowledged() {
+    let (label, mut server, id) = {
+        let (server, id) = Server::new();
+        (LABEL.parse::<levee_policy::LabelName>().unwrap(), server, id)
+    };
+    let whole = server.machine.reach(id).unwrap();
+    assert!(!whole.is_empty());
+    server.unkept = Some(vec![]);
+    let said = server.wish(Some("quiet"), None);
+    assert_eq!((reach_told(&said), answer(&said), told(&said)), (Some(0), None, None), "{said:?}");
+    assert_eq!(server.machine.reach(id), Some(vec![]));
+    let (number, names) = server.unkept.as_mut().unwrap().pop().unwrap();
+    assert_eq!(names, ["quiet"]);
+    // The vault has it, and the warden has not said so; nor is another number an answer.
+    assert_eq!(answer(&server.hear(Event::VaultOpened(label.clone(), id))), None);
+    assert_eq!(answer(&server.hear(Event::PosturesKept(number + 100))), None);
+    assert_eq!(answer(&server.hear(Event::PosturesKept(number))), Some(Ok(())));
+    assert!(server.machine.live(id).is_some(), "the session stays");
+
+    // On again: the session reaches all that its grant has.
+    let said = server.wish(None, None);
+    assert_eq!(reach_told(&said), Some(whole.len()), "{said:?}");
+    let (number, names) = server.unkept.as_mut().unwrap().pop().unwrap();
+    assert!(names.is_empty());
+    assert_eq!(answer(&server.hear(Event::PosturesKept(number))), None, "its vault does not know yet");
+    assert_eq!(answer(&server.hear(Event::VaultOpened(label.clone(), id))), Some(Ok(())));
+    assert_eq!(server.machine.reach(id), Some(whole));
+
+    // A vault that dies meanwhile passes nothing, and the next is told.
+    server.unkept = None;
+    assert_eq!(answer(&server.wish(Some("quiet"), None)), None);
+    assert_eq!(answer(&server.hear(Event::LabelDied(label.clone()))), Some(Ok(())));
+    assert_eq!(reach_told(&server.hear(Event::LabelUp(label))), Some(0));
+}
+
+#[test]
+fn the_warden_is_told_of_stored_postures_before_it_is_asked_for_a_label() {
+    let (mut server, _) = Server::new();
+    server.unkept = Some(vec![]);
+    let in_force = vec![InForce { name: "quiet".parse().unwrap(), until: None }];
+    server.machine.take_postures(in_force, server.now);
+    server.hear(Event::Tick);
+    assert_eq!(server.unkept.unwrap().pop().unwrap().1, ["quiet"]);
+}
+
+#[test]
+fn a_shorter_life_of_keys_replaces_all_that_there_are_and_a_longer_one_none() {
+    let (mut server, _) = Server::new();
+    let life = |said: &[Output]| {
+        let of = |one: &Output| match one {
+            Output::Ciphers(_, _, life) => Some(life.map(|life| life.as_secs())),
+            _ => None,
+        };
+        said.iter().find_map(of)
+    };
+    let anew = |said: &[Output]| {
+        said.iter().any(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(_, _, true))))
+    };
+    for (posture, seconds) in [("brief", 300), ("briefer", 120)] {
+        let said = server.wish(Some(posture), None);
+        assert_eq!((life(&said), anew(&said), answer(&said)), (Some(Some(seconds)), true, None), "{said:?}");
+        let (number, _) = told(&said).unwrap();
+        assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    }
+    // The keyer is told, for keys that come; those that there are may stay.
+    let said = server.wish(Some("brief"), None);
+    assert_eq!((life(&said), anew(&said), answer(&said)), (Some(Some(300)), false, Some(Ok(()))), "{said:?}");
+    // A keyer and a vault that are new are told as well, and nothing is old there.
+    assert_eq!(life(&server.hear(Event::KeyerCame)), Some(Some(300)));
+    server.hear(Event::LabelDied(LABEL.parse().unwrap()));
+    let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+    assert_eq!((life(&said), anew(&said)), (Some(Some(300)), false));
+    assert_eq!(life(&server.wish(None, None)), Some(None));
 }

@@ -235,6 +235,7 @@ impl World {
                 self.from_keyer.push_back(Event::Renew(record.id));
             }
             Output::Execute(..) => {}
+            Output::Postures(number, _) => self.shell.push_back(Event::PosturesKept(number)),
             Output::Operator(_, _) => {}
             Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
             Output::Pass(..) | Output::NotReleased(..) => self.fail("there is no guard"),
@@ -494,7 +495,7 @@ impl World {
                 answers.push_back(Event::VaultClosed(label.clone(), id));
             }
             ToVault::Synced | ToVault::Sever(_) => {}
-            ToVault::Ciphers(number, _) => {
+            ToVault::Ciphers(number, ..) => {
                 answers.push_back(Event::Moved(label.clone(), number, Vec::new()));
             }
             ToVault::Ping(number) => answers.push_back(Event::VaultPong(label.clone(), number)),

@@ -85,8 +85,18 @@ pub struct Children {
     wanted: BTreeMap<u32, (SessionId, IkeId)>,
     /// The child that each IKE SA's peer was granted last: its inbound SPI.
     granted: BTreeMap<IkeId, (u32, SessionId)>,
-    /// What may be agreed at a label where sessiond has said so, and since when.
-    ciphers: BTreeMap<LabelName, (Vec<Cipher>, Duration)>,
+    /// What may be agreed at a label where sessiond has said so.
+    moved: BTreeMap<LabelName, Moved>,
+}
+
+/// What may be agreed at a label.
+#[derive(Debug)]
+struct Moved {
+    ciphers: Vec<Cipher>,
+    /// How old keys may become, where that is said.
+    key_life: Option<Duration>,
+    /// Since when: what was made before is replaced.
+    since: Duration,
 }
 
 impl Children {
@@ -99,7 +109,7 @@ impl Children {
             sessions: BTreeMap::new(),
             wanted: BTreeMap::new(),
             granted: BTreeMap::new(),
-            ciphers: BTreeMap::new(),
+            moved: BTreeMap::new(),
         }
     }
 
@@ -139,6 +149,13 @@ impl Children {
     /// A session's record.
     pub fn record(&self, session: SessionId) -> Option<&KeyRecord> {
         self.sessions.get(&session).map(|held| &held.record)
+    }
+
+    /// How old keys of a session may become: by what it has itself and by what its label has.
+    fn key_life(&self, session: SessionId) -> Option<Duration> {
+        let record = self.record(session)?;
+        let label = self.moved.get(&record.label).and_then(|moved| moved.key_life);
+        record.key_life.into_iter().chain(label).min()
     }
 
     /// A session's label.
@@ -319,7 +336,7 @@ impl Keyer {
         if let Some(held) = self.children.sessions.get_mut(&session) {
             held.children.insert(inbound);
         }
-        let protected = self.children.record(session).and_then(|record| record.key_life);
+        let protected = self.children.key_life(session);
         let life = match (self.place, protected) {
             (Place::Server, None) => SERVER_LIFE.saturating_add(self.jitter(LIFE_JITTER)),
             (Place::Workstation, None) => WORKSTATION_LIFE.saturating_add(self.jitter(LIFE_JITTER)),
@@ -409,7 +426,7 @@ impl Keyer {
             return;
         }
         if replaced {
-            let moved = self.children.ciphers.get(&child.label).is_some_and(|(_, since)| child.made < *since);
+            let moved = self.children.moved.get(&child.label).is_some_and(|moved| child.made < moved.since);
             let overlap = if moved { MOVED_OVERLAP } else { OVERLAP };
             self.at(overlap, Timer::Forget(child.label, inbound));
         } else {
@@ -454,10 +471,14 @@ impl Keyer {
         self.endpoint.narrow(label, &encryption);
     }
 
-    /// Agrees on these ciphers alone at a label from now on. What is there is replaced, each pair while it carries traffic; the vault
-    /// sees to it that nothing old stays.
-    pub(crate) fn move_to(&mut self, label: LabelName, ciphers: Vec<Cipher>) {
-        if self.children.ciphers.get(&label).is_some_and(|(now, _)| *now == ciphers) {
+    /// Agrees on these ciphers alone at a label from now on, for keys of at most this age. Where they are others than before, or keys may be
+    /// younger alone, what is there is replaced, each pair while it carries traffic; the vault sees to it that nothing old stays.
+    pub(crate) fn move_to(&mut self, label: LabelName, ciphers: Vec<Cipher>, key_life: Option<Duration>) {
+        if let Some(moved) = self.children.moved.get_mut(&label)
+            && moved.ciphers == ciphers
+            && key_life.is_none_or(|life| moved.key_life.is_some_and(|before| before <= life))
+        {
+            moved.key_life = key_life;
             return;
         }
         let Ok(narrowed) = SecurityLabel::new(label.as_str().as_bytes()) else { return };
@@ -466,8 +487,12 @@ impl Keyer {
         let now = self.now().monotonic;
         let there = self.children.all.iter().filter(|(_, child)| child.label == label && !child.stale);
         let there: Vec<u32> = there.map(|(inbound, _)| *inbound).collect();
-        self.children.ciphers.insert(label, (ciphers, now));
+        self.children.moved.insert(label, Moved { ciphers, key_life, since: now });
         for inbound in there {
+            // Whether or not it is replaced.
+            if let (Some(life), Some(child)) = (key_life, self.children.all.get(&inbound)) {
+                self.at(life.saturating_sub(now.saturating_sub(child.made)), Timer::Expire(inbound));
+            }
             self.rekey(inbound);
         }
     }

@@ -256,7 +256,9 @@ impl Keyer {
                 (ToKeyer::Admit { record, server, name }, Place::Workstation) => {
                     self.admit(record, server, &name);
                 }
-                (ToKeyer::Ciphers { label, ciphers }, Place::Server) => self.move_to(label, ciphers),
+                (ToKeyer::Ciphers { label, ciphers, key_life }, Place::Server) => {
+                    self.move_to(label, ciphers, key_life);
+                }
                 (ToKeyer::Revoke(session), _) => self.revoke(session),
                 // Not for this place.
                 _ => self.count("messages of the wrong kind to the keyer"),

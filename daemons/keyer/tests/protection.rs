@@ -2,7 +2,7 @@
 
 mod world;
 
-use levee_ipc::keyer::KeyRecord;
+use levee_ipc::keyer::{KeyRecord, ToKeyer};
 use levee_ipc::vault::{Cipher, VaultToKeyer};
 use std::time::Duration;
 use world::*;
@@ -49,4 +49,33 @@ fn keys_are_replaced_before_they_are_as_old_as_they_may_be() {
     pair.answer("SECRET", Some(with()));
     let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
     assert_ne!((there.inbound, here.inbound), (new_there.inbound, new_here.inbound));
+}
+
+#[test]
+fn keys_are_replaced_at_once_and_then_by_the_life_that_their_label_has_from_now_on() {
+    let with = || record(1, "SECRET");
+    let pair = Pair::new();
+    pair.connect(with());
+    pair.answer("SECRET", Some(with()));
+    let before = keys(&pair.secret);
+    keys(&pair.at_workstation);
+    let ciphers = || vec![Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
+    let tell = |key_life: Option<u64>| {
+        let key_life = key_life.map(Duration::from_secs);
+        pair.server.tell(&ToKeyer::Ciphers { label: label("SECRET"), ciphers: ciphers(), key_life });
+    };
+    // What a new label is told first is no less than before, and the same again is nothing.
+    tell(None);
+    let first = keys(&pair.secret);
+    keys(&pair.at_workstation);
+    assert_eq!(deleted(&pair.secret), before.inbound.0);
+    tell(None);
+    assert!(silent(&pair.secret, MOMENT));
+    // By the same ciphers, and with nobody's word.
+    tell(Some(3));
+    let at_once = keys(&pair.secret);
+    keys(&pair.at_workstation);
+    assert_eq!(deleted(&pair.secret), first.inbound.0);
+    let by_age = keys(&pair.secret);
+    assert_ne!(at_once.inbound, by_age.inbound);
 }

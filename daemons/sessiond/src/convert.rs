@@ -27,7 +27,7 @@ pub fn to_vault(message: ToVault) -> SessiondToVault {
         ToVault::Close(id) => SessiondToVault::Close(id),
         ToVault::Synced => SessiondToVault::Synced,
         ToVault::Ping(number) => SessiondToVault::Ping(number),
-        ToVault::Ciphers(number, ciphers) => SessiondToVault::Ciphers { number, ciphers },
+        ToVault::Ciphers(number, ciphers, anew) => SessiondToVault::Ciphers { number, ciphers, anew },
         ToVault::Sever(number) => SessiondToVault::Sever(number),
     }
 }

@@ -153,7 +153,7 @@ impl Daemon {
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
         machine.remember_locked(store.locked().map_err(|e| Fatal::new("read the store", e))?);
-        machine.take_postures(postures);
+        machine.take_postures(postures, now);
         Ok(Self {
             events,
             site,
@@ -454,7 +454,10 @@ impl Daemon {
                 self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
             Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
-            Output::Ciphers(label, ciphers) => self.tell_keyer(ToKeyer::Ciphers { label, ciphers }),
+            Output::Ciphers(label, ciphers, key_life) => {
+                self.tell_keyer(ToKeyer::Ciphers { label, ciphers, key_life });
+            }
+            Output::Postures(ticket, names) => self.ask_warden(SessiondRequest::Postures { names, ticket }),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Publish(record) if self.federated.machine.is_none() => {
                 let why = "the server has only begun".to_owned();

@@ -48,7 +48,7 @@ impl Daemon {
         mediator.send(SessiondToMediator::Networks(convert::networks(&self.site, &label)));
         for shown in self.machine.shown().filter(|shown| shown.label == name) {
             let Some(reach) = self.machine.reach(shown.id) else { continue };
-            let record = convert::mediated(&self.site, shown.id, shown.user, shown.inner, reach);
+            let record = convert::mediated(&self.site, shown.id, shown.user, shown.inner, &reach);
             mediator.send(SessiondToMediator::Open(record));
         }
         mediator.send(SessiondToMediator::Synced);
@@ -96,10 +96,10 @@ impl Daemon {
     ) {
         let granted = match client {
             mediator::Client::Session(id) => self.machine.connect(*id, label, from.ip(), service),
-            mediator::Client::Network(interface) => self
-                .site
-                .label(label)
-                .and_then(|point| self.site.decide_network_connection(&point, interface, service).ok()),
+            mediator::Client::Network(interface) => self.site.label(label).and_then(|point| {
+                let posture = self.machine.posture_at(label);
+                self.site.decide_network_connection(&point, interface, service, posture).ok()
+            }),
         };
         match granted {
             Some(_) if !self.keeps_pace(client, from) => {

@@ -34,9 +34,9 @@ impl Ciphers {
         };
     }
 
-    /// Takes what sessiond says; the same once more makes nothing old.
-    pub fn set(&mut self, number: u64, ciphers: Vec<Cipher>, sad: &Sad<SessionId>) {
-        if self.allowed.as_ref() != Some(&ciphers) {
+    /// Takes what sessiond says; the same once more makes nothing old, unless it says so.
+    pub fn set(&mut self, number: u64, (ciphers, anew): (Vec<Cipher>, bool), sad: &Sad<SessionId>) {
+        if anew || self.allowed.as_ref() != Some(&ciphers) {
             self.old = sad.pairs().map(|pair| pair.inbound).collect();
             self.allowed = Some(ciphers);
         }

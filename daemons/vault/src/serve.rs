@@ -291,8 +291,8 @@ impl Vault {
                 }
                 SessiondToVault::Until { owner, until } => self.leases.set(owner, until),
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
-                SessiondToVault::Ciphers { number, ciphers } => {
-                    self.ciphers.set(number, ciphers, &self.plane.sad);
+                SessiondToVault::Ciphers { number, ciphers, anew } => {
+                    self.ciphers.set(number, (ciphers, anew), &self.plane.sad);
                 }
                 SessiondToVault::Sever(number) => self.ciphers.sever(number, &mut self.plane.sad),
                 SessiondToVault::Report => {

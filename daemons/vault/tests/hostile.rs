@@ -248,9 +248,10 @@ fn a_session_has_keys_for_its_own_ciphers_alone_whatever_its_label_has() {
 fn ciphers_that_sessiond_does_not_allow_are_refused_and_what_is_old_goes_when_it_says_so() {
     let (bench, mut peer) = hostile(false);
     let vault = &bench.server.vault;
-    let ciphers = |number, ciphers: &[Cipher]| {
-        vault.sessiond.send(&SessiondToVault::Ciphers { number, ciphers: ciphers.to_vec() }).unwrap();
+    let told = |number, ciphers: &[Cipher], anew| {
+        vault.sessiond.send(&SessiondToVault::Ciphers { number, ciphers: ciphers.to_vec(), anew }).unwrap();
     };
+    let ciphers = |number, ciphers: &[Cipher]| told(number, ciphers, false);
     let moved = || match hear(&vault.sessiond) {
         VaultToSessiond::Moved { number, severed } => (number, severed),
         other => panic!("{other:?}"),
@@ -279,4 +280,9 @@ fn ciphers_that_sessiond_does_not_allow_are_refused_and_what_is_old_goes_when_it
     assert_eq!(vault.report().sa_count, 1);
     ciphers(4, &[Cipher::Aes256Gcm, Cipher::Aes128Gcm]);
     assert_eq!(moved(), (4, vec![]), "the same again makes nothing old");
+    // Unless it says so: keys are to live less long.
+    told(5, &[Cipher::Aes256Gcm, Cipher::Aes128Gcm], true);
+    vault.sessiond.send(&SessiondToVault::Sever(5)).unwrap();
+    assert_eq!(moved(), (5, vec![session(1)]));
+    assert_eq!(vault.report().sa_count, 0);
 }

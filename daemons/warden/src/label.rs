@@ -4,6 +4,7 @@ mod cutting;
 pub mod ending;
 mod execute;
 mod own_kernel;
+mod turning;
 mod watching;
 
 pub(crate) use own_kernel::spec as machine_spec;
@@ -22,13 +23,13 @@ use crate::mediation::Mediation;
 use crate::networks::Attached;
 use crate::options::Options;
 use crate::process::Process;
-use crate::service::{Note, Service};
+use crate::service::{self, Note, Service};
 use crate::uids::{Own, Uids};
 use crate::{Fatal, log, selinux};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, IsolationForm, Role, UpflowCounters, UpflowReport};
 use levee_policy::site::{Mode, Program, Protocol};
-use levee_policy::{LabelName, Site};
+use levee_policy::{LabelName, PostureName, Site};
 use levee_sys::cgroup::Cgroup;
 use levee_sys::tun::{self, Queue};
 use std::collections::BTreeMap;
@@ -56,6 +57,8 @@ pub struct Resources<'a> {
     pub attached: Option<&'a Attached>,
     /// The image of the site's programs.
     pub image: PathBuf,
+    /// Which postures are in force; `None` where nobody has said so yet.
+    pub in_force: Option<&'a [PostureName]>,
 }
 
 impl Resources<'_> {
@@ -86,6 +89,8 @@ pub struct RunningLabel {
     /// What its compartment is to lose yet.
     cutting: Vec<cutting::Cut>,
     services: Vec<Service>,
+    /// Services that are off, and why.
+    off: turning::Off,
     executing: Vec<execute::Executed>,
     /// Under which services run, as the host numbers it.
     service_uid: u32,
@@ -196,7 +201,9 @@ impl RunningLabel {
             attached.forward().map_err(step)?;
         }
         let logs = Logs::start(Some(name), resources.uids.own(Own::Logger(slot)), resources.options)?;
-        let (services, given, mediation) = services(name, &label, &resources, &network, &below, &logs)?;
+        let off = turning::off(site, &label, resources.in_force);
+        let (services, given, mediation) =
+            services(name, &label, &resources, &network, (&below, &off), &logs)?;
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
         let (compartment, machine) = if own_kernel {
@@ -211,7 +218,7 @@ impl RunningLabel {
             let step = |e| Fatal::new(format!("start the compartment at {name}"), e);
             (compartment.map_err(step)?, None)
         };
-        Ok(Self {
+        let mut running = Self {
             slot,
             agree,
             slots: resources.slots.to_vec(),
@@ -237,7 +244,10 @@ impl RunningLabel {
             vault_starts: 0,
             snapshots: false,
             tickets: 0,
-        })
+            off: turning::Off::new(),
+        };
+        running.turn(off, Vec::new()).map_err(step)?;
+        Ok(running)
     }
 
     /// The first of its steering slots, which also names its uids.
@@ -363,7 +373,7 @@ impl RunningLabel {
             match event {
                 Event::Built => built = Some(Ok(())),
                 Event::Failed(reason) => return Some(Err(reason)),
-                Event::Started(_) => {}
+                Event::Started(_) | Event::Turned => {}
                 Event::Refused(ticket, reason) => self.execution_ended(ticket, Err(reason)),
                 Event::Exited(ticket, status) => self.execution_ended(ticket, Ok(status)),
                 Event::Service(place, report) => {
@@ -454,6 +464,7 @@ impl RunningLabel {
             vault,
             age: self.since.elapsed().as_secs(),
             services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
+            off: self.off.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             vault_starts: self.vault_starts,
             counters: self.left_behind(),
         }
@@ -554,7 +565,7 @@ fn services(
     label: &levee_policy::Label,
     resources: &Resources<'_>,
     network: &Network,
-    below: &Below,
+    (below, off): (&Below, &turning::Off),
     logs: &Logs,
 ) -> Result<Serving, Fatal> {
     let (site, slot) = (resources.site, resources.slot()?);
@@ -563,9 +574,7 @@ fn services(
     let (mut services, mut given) = (Vec::new(), Vec::new());
     let mut mediation = Mediation::of(site, label).map_err(step)?;
     for service in site.services_at(label) {
-        let grant = site
-            .decide_start(label, service)
-            .map_err(|denial| Fatal::new(format!("start {} at {name}", service.name()), denial))?;
+        let grant = service::decide(site, label, service, resources.in_force).ok();
         let addresses = addresses(site, service);
         if let Some(mediation) = mediation.as_mut().filter(|_| service.mode().is_mediated()) {
             for address in &addresses {
@@ -590,9 +599,10 @@ fn services(
         let launch = launch(name, below, site, service);
         let log =
             logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
-        let offer = Offer { name: service.name().clone(), itself, launch };
+        let is_off = off.contains_key(service.name());
+        let offer = Offer { name: service.name().clone(), itself, off: is_off, launch };
         let fds = std::iter::once(log).chain(listeners.map_err(step)?).collect();
-        services.push(Service::new(grant));
+        services.push(Service::new(service.name().clone(), grant));
         given.push((ToInit::Service(offer), fds));
     }
     Ok((services, given, mediation))

@@ -317,7 +317,7 @@ impl Partition {
                         return Some(e.to_string());
                     }
                 }
-                Event::Started(_) | Event::Service(..) | Event::Cut(..) => {}
+                Event::Started(_) | Event::Service(..) | Event::Cut(..) | Event::Turned => {}
                 Event::Failed(why) | Event::Refused(_, why) => return Some(why),
                 Event::Exited(_, status) => return Some(format!("its program ended with status {status}")),
             }

@@ -32,7 +32,8 @@ pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
     let slots = [1];
     let image = Path::new(programs::CACHE).join(programs::Wanted::of(&site).file_name());
     let uids = Uids::first();
-    let resources = Resources { options, site: &site, uids: &uids, slots: &slots, attached: None, image };
+    let resources =
+        Resources { options, site: &site, uids: &uids, slots: &slots, attached: None, image, in_force: None };
     let label = label::known(&name, &resources)?;
     let below = Below::of(&label, &site, &label::stores(&resources));
     let contexts = contexts(&site, &label)?;

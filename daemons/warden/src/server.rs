@@ -4,6 +4,7 @@
 mod again;
 mod keeping;
 mod partitions;
+mod postures;
 mod renewing;
 mod sharing;
 mod standing;
@@ -105,6 +106,7 @@ pub struct Server {
     /// Of partitions' files.
     partition_makers: Makers,
     framed: Framed,
+    postures: postures::Postures,
 }
 
 impl Server {
@@ -154,6 +156,7 @@ impl Server {
             options,
             passphrase,
             _lock: lock,
+            postures: postures::Postures::new(&site),
             site,
             site_text,
             uids,
@@ -233,6 +236,7 @@ impl Server {
             self.see_to_rests()?;
             self.see_to_trial()?;
             self.see_to_labels();
+            self.see_to_postures();
             self.see_to_frames();
         }
     }
@@ -282,6 +286,7 @@ impl Server {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
             () if !self.ending_labels.is_empty() || !self.held.is_empty() => 20,
+            () if self.postures.is_awaited() => 20,
             () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
             () => 5_000,
@@ -440,6 +445,7 @@ impl Server {
                 }
             }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
+            SessiondRequest::Postures { names, ticket } => self.take_postures(names, ticket),
             SessiondRequest::Compartments => self.tell_status(),
         }
     }

@@ -1,8 +1,9 @@
-//! A service of a label that runs, as the warden knows it: why there is one, and what process 1, which starts it, has said of it.
+//! A service of a label that runs, as the warden knows it: why there is one, or why it is off, and what process 1, which starts it, has
+//! said of it.
 
 use crate::compartment::proto::{Report, Told};
 use levee_policy::decision::Connect;
-use levee_policy::{Grant, ServiceName};
+use levee_policy::{Grant, Label, PostureName, ServiceName, Site, site};
 use std::time::{Duration, Instant};
 
 /// What has become of one service is recorded no more often than this; process 1 has no more to tell.
@@ -19,10 +20,28 @@ pub struct Note {
     pub reason: String,
 }
 
+/// Whether a service may be started at a label where these postures are in force, or why it is off. As long as nobody has said which these
+/// are, it is.
+///
+/// # Errors
+/// Why it is off.
+pub fn decide(
+    site: &Site,
+    label: &Label,
+    service: &site::Service,
+    in_force: Option<&[PostureName]>,
+) -> Result<Grant<Connect>, String> {
+    let names = in_force.ok_or("which postures are in force is not known yet")?;
+    let posture = site.posture_at(label, names.iter());
+    site.decide_start(label, service, posture).map_err(|denial| denial.to_string())
+}
+
 /// A service.
 #[derive(Debug)]
 pub struct Service {
-    grant: Grant<Connect>,
+    name: ServiceName,
+    /// Why it may be started; `None`: it is off.
+    grant: Option<Grant<Connect>>,
     starts: u32,
     /// Why it does not run, and until when it rests.
     trouble: Option<(String, Instant)>,
@@ -31,13 +50,21 @@ pub struct Service {
 
 impl Service {
     /// One of which nothing is known yet.
-    pub fn new(grant: Grant<Connect>) -> Self {
-        Self { grant, starts: 0, trouble: None, recorded: None }
+    pub fn new(name: ServiceName, grant: Option<Grant<Connect>>) -> Self {
+        Self { name, grant, starts: 0, trouble: None, recorded: None }
+    }
+
+    /// It may be started by this from now on, or may not.
+    pub fn turn(&mut self, grant: Option<Grant<Connect>>) {
+        self.grant = grant;
+        if self.grant.is_none() {
+            self.trouble = None;
+        }
     }
 
     /// Its name.
     pub fn name(&self) -> &ServiceName {
-        self.grant.action().service()
+        &self.name
     }
 
     /// How often it was started.

@@ -280,7 +280,9 @@ impl Session {
         let mut ended = Vec::new();
         for event in events {
             let (ticket, status) = match event {
-                Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) => continue,
+                Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) | Event::Turned => {
+                    continue;
+                }
                 Event::Failed(reason) => return Err(reason),
                 Event::Refused(ticket, reason) => (ticket, Err(reason)),
                 Event::Exited(ticket, status) => (ticket, Ok(status)),

@@ -294,7 +294,8 @@ mod tests {
         let directory = std::fs::File::open(&options.state).unwrap();
         crate::programs::make(&wanted, directory).unwrap();
         let image = options.state.join(wanted.file_name());
-        let resources = Resources { options, site: &site, uids, slots: &slots, attached: None, image };
+        let resources =
+            Resources { options, site: &site, uids, slots: &slots, attached: None, image, in_force: None };
         for (path, bytes) in label::missing(&name, &resources).unwrap() {
             Store::create(&path, bytes).unwrap();
         }

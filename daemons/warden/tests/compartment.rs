@@ -223,7 +223,7 @@ fn process_1_starts_a_service_by_its_first_connection_and_says_what_became_of_it
     };
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let offer = |name: &str, port, script| {
-        let offer = Offer { name: name.parse().unwrap(), itself: false, launch: launch(script) };
+        let offer = Offer { name: name.parse().unwrap(), itself: false, off: false, launch: launch(script) };
         let log = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
         (ToInit::Service(offer), vec![log, lab.network.listen(address(port)).unwrap()])
     };
@@ -261,6 +261,88 @@ fn process_1_starts_a_service_by_its_first_connection_and_says_what_became_of_it
     assert_eq!(next(1).starts, 2);
     let broken = next(1);
     assert!(broken.told.is_none() && broken.trouble.is_some(), "{broken:?}");
+    running.stop().unwrap();
+}
+
+/// A service that leaves a process behind, in a session of its own, which has its first connection and its listener.
+const LINGERS: &str = "exec python3 -c 'import os, socket
+listener = socket.socket(fileno=3)
+listener.setblocking(True)
+first, _ = listener.accept()
+first.send(b\"x\")
+if os.fork() == 0:
+  os.setsid()
+  if os.fork() == 0:
+    while True:
+      try:
+        listener.listen(5)
+        listener.accept()[0].send(b\"y\")
+      except OSError: pass
+os._exit(0)'";
+
+#[test]
+fn what_is_turned_off_ends_with_all_that_it_left_behind_and_starts_for_nobody_until_it_is_on_again() {
+    let lab = Lab::new("turned");
+    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let offer = |name: &str, port, script: &str, off| {
+        let launch = Launch {
+            program: "sh".into(),
+            argv: ["sh", "-c", script].map(Into::into).into(),
+            env: vec!["PATH=/usr/bin".into(), "LISTEN_FDS=1".into()],
+            needs: Needs::default(),
+        };
+        let offer = Offer { name: name.parse().unwrap(), itself: false, off, launch };
+        let log = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
+        (ToInit::Service(offer), vec![log, lab.network.listen(address(port)).unwrap()])
+    };
+    let given = vec![
+        offer("lingers", 81, LINGERS, false),
+        offer("stays", 82, "exec sleep 100", false),
+        offer("never", 83, LINGERS, true),
+    ];
+    let init = Path::new(env!("CARGO_BIN_EXE_levee-init"));
+    let mut running = Compartment::start_with(&Plan::new(&lab.spec), &lab.network, init, given).unwrap();
+    let connect = |port| ns::in_net(lab.network.ns(), || TcpStream::connect(address(port))).unwrap();
+    let refused = |port| connect(port).unwrap_err().kind() == std::io::ErrorKind::ConnectionRefused;
+    let hear = |mut stream: &TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut byte = [0; 1];
+        stream.read(&mut byte).map(|count| byte[..count].to_vec())
+    };
+    let turn = |running: &mut Compartment, ticket, off: &[&str]| {
+        running.turn(ticket, off.iter().map(|name| name.parse().unwrap()).collect()).unwrap();
+        assert!(running.is_turning().is_some());
+        while lab.next(running) != Event::Turned {}
+        assert!(running.is_turning().is_none());
+    };
+    let first = connect(81).unwrap();
+    assert_eq!(hear(&first).unwrap(), b"x");
+    let _stays = connect(82).unwrap();
+    let left = connect(81).unwrap();
+    assert_eq!(hear(&left).unwrap(), b"y", "something was left behind");
+    assert!(refused(83), "off from the beginning");
+
+    turn(&mut running, 1, &["lingers", "never"]);
+    for stream in [&first, &left] {
+        assert!(!matches!(hear(stream), Ok(bytes) if !bytes.is_empty()), "its connections are over");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(refused(81) && refused(83), "nobody listens again");
+    // What is on starts again.
+    let _again = connect(82).unwrap();
+    let starts = loop {
+        if let Event::Service(1, report) = lab.next(&mut running) {
+            assert!(report.trouble.is_none(), "{report:?}");
+            if report.starts > 1 {
+                break report.starts;
+            }
+        }
+    };
+    assert_eq!(starts, 2);
+
+    turn(&mut running, 2, &[]);
+    assert_eq!(hear(&connect(81).unwrap()).unwrap(), b"x");
+    assert_eq!(hear(&connect(83).unwrap()).unwrap(), b"x");
     running.stop().unwrap();
 }
 

@@ -76,13 +76,15 @@ pub enum ToKeyer {
         /// The name that its certificate must have.
         name: DomainName,
     },
-    /// Server: agree on these ciphers alone at this label, the preferred first, and rekey what is there, where they are others than
-    /// before. Unsaid, it is all that the site's suites have.
+    /// Server: agree on these ciphers alone at this label, the preferred first, for keys of at most this age, and rekey what is there,
+    /// where they are others than before or may be younger alone. Unsaid, it is all that the site's suites have.
     Ciphers {
         /// Which.
         label: LabelName,
         /// At least one.
         ciphers: Vec<Cipher>,
+        /// How old keys may become; `None`: as long as without it. A session's own counts where it is less.
+        key_life: Option<Duration>,
     },
     /// This session is over: delete its security associations and forget it.
     Revoke(SessionId),

@@ -69,13 +69,15 @@ pub enum SessiondToVault {
     Ping(u64),
     /// Answer with [`VaultToSessiond::Report`].
     Report,
-    /// From now on take keys for these ciphers alone. Where they are others than before, what there is is old: once none of that is
-    /// left, answer [`VaultToSessiond::Moved`].
+    /// From now on take keys for these ciphers alone. Where they are others than before, or `anew` says so, what there is is old: once none
+    /// of that is left, answer [`VaultToSessiond::Moved`].
     Ciphers {
         /// For the answer.
         number: u64,
         /// At least one.
         ciphers: Vec<Cipher>,
+        /// What there is is old, whatever it is.
+        anew: bool,
     },
     /// It has taken long enough: erase what is old, and answer.
     Sever(u64),

@@ -1,7 +1,7 @@
 //! The posture is changed while sessions at two levels carry traffic: every tunnel has new keys, and nothing is lost.
 
 use levee_system::swan::{Swan, child};
-use levee_system::{Done, World, eventually, text};
+use levee_system::{Done, World, eventually, host, text};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,23 @@ labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
 follow = "20s"
 [[posture]]
+name = "quiet"
+services = ["orders"]
+[[posture]]
+name = "dark"
+labels = ["SECRET//NATO,MED"]
+services = []
+[[posture]]
+name = "few"
+people = ["mia"]
+[[service]]
+name = "orders"
+port = 8080
+protocol = "tcp"
+range = "CONFIDENTIAL//MED..SECRET//NATO,MED"
+mode = "relay"
+program = "nginx"
+[[posture]]
 name = "swift"
 ciphers = ["chacha20-poly1305"]
 follow = "3s"
@@ -28,6 +45,7 @@ const LOW: &str = "UNCLASSIFIED";
 const HIGH: &str = "SECRET//NATO,MED";
 const OTHER: &str = "CONFIDENTIAL//MED";
 const PAGE: &str = "http://www.harbour.example/";
+const ORDERS: &str = "http://www.harbour.example:8080/";
 
 fn posture(world: &World, arguments: &[&str]) -> Done {
     let run = text(&world.path("run"));
@@ -80,7 +98,7 @@ fn planned_is_only_shown(world: &World) {
     assert_eq!(outcomes("siege"), ["new-cipher", "new-cipher"]);
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
-    assert!(plan("seige").refused().contains("siege alert swift default"));
+    assert!(plan("seige").refused().contains("siege alert quiet dark few swift default"));
     let words = posture(world, &["plan", "siege", "--site", &site]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));
@@ -183,4 +201,97 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     let log = audit(&world);
     assert!(log.contains("did not follow in time when the posture became swift"), "{log}");
     swan.initiate(&child(LOW)).expect_err("there is no session");
+}
+
+/// What `levee posture plan` says of a session at this label, and of the label: the outcome, what is off, and whether all programs end.
+fn planned(world: &World, name: &str, label: &str) -> (Value, Value, Value) {
+    let site = text(&world.path("site.toml"));
+    let plan = posture(world, &["plan", name, "--json", "--site", &site]).ok();
+    let plan: Value = serde_json::from_str(&plan).expect("JSON");
+    let of = |what: &str| {
+        let rows = plan[what].as_array().expect("rows");
+        rows.iter().find(|row| row["label"] == label).unwrap_or_else(|| panic!("{label}: {plan}")).clone()
+    };
+    (of("sessions")["outcome"].clone(), of("labels")["off"].clone(), of("labels")["restarts"].clone())
+}
+
+/// What runs in the compartment of a label beside its process 1.
+fn programs(world: &World, label: &str) -> Vec<u32> {
+    let status = world.status();
+    let all = status["compartments"].as_array().into_iter().flatten();
+    let init = all.filter(|one| one["label"] == label).find_map(|one| one["init"].as_u64());
+    let init = u32::try_from(init.expect("it runs")).expect("a process");
+    host::below(init).into_iter().map(|process| process.pid).filter(|pid| *pid != init).collect()
+}
+
+/// What is off at a label, by `levee status`.
+fn off(world: &World, label: &str) -> String {
+    let status = world.status();
+    let all = status["compartments"].as_array().into_iter().flatten();
+    all.filter(|one| one["label"] == label).map(|one| one["off"].to_string()).collect()
+}
+
+/// A page at ws1 that nobody answers for.
+fn no_answer(world: &World, url: &str) {
+    world.run("ws1", &["curl", "--silent", "--fail", "--max-time", "2", url]).refused();
+}
+
+#[test]
+fn services_that_a_posture_has_off_and_people_that_it_does_not_allow_are_out_when_it_is_acknowledged() {
+    let mut world = World::up("off", SITE, &["ws1", "ws2"]);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", OTHER)] {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+    }
+    for url in [PAGE, ORDERS] {
+        assert!(world.fetch("ws1", url).ok().contains(HIGH));
+    }
+    assert!(!programs(&world, HIGH).is_empty());
+
+    // Everything at one label, and nothing at the other.
+    assert_eq!(planned(&world, "dark", HIGH), ("stays".into(), ["orders", "web"].into(), true.into()));
+    posture(&world, &["set", "dark"]).ok();
+    assert_eq!(programs(&world, HIGH), Vec::<u32>::new());
+    for url in [PAGE, ORDERS] {
+        no_answer(&world, url);
+    }
+    assert!(world.fetch("ws2", PAGE).ok().contains(OTHER));
+    assert_eq!(programs(&world, HIGH), Vec::<u32>::new());
+    posture(&world, &["set", "default"]).ok();
+    for url in [PAGE, ORDERS] {
+        assert!(world.fetch("ws1", url).ok().contains(HIGH));
+    }
+
+    // One service alone, and what is off stays so when all of levee is killed.
+    posture(&world, &["set", "quiet", "--reason", "a drill"]).ok();
+    let quiet = |world: &World| {
+        no_answer(world, PAGE);
+        assert!(world.fetch("ws1", ORDERS).ok().contains(HIGH));
+        assert!(off(world, HIGH).contains("posture `quiet` has `web` off"), "{}", off(world, HIGH));
+    };
+    quiet(&world);
+    world.kill_server();
+    world.start_server();
+    eventually(Duration::from_secs(60), "the session is back", || world.fetch("ws1", ORDERS).status == 0);
+    quiet(&world);
+    posture(&world, &["set", "default"]).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(HIGH));
+
+    // People.
+    assert_eq!(planned(&world, "few", HIGH).0, "not-allowed");
+    assert_eq!(planned(&world, "few", OTHER).0, "stays");
+    posture(&world, &["set", "few"]).ok();
+    assert_eq!(world.status()["session_count"], 1);
+    assert!(world.fetch("ws2", PAGE).ok().contains(OTHER));
+    let refused = world.level("ws1", HIGH).refused();
+    assert!(refused.contains("posture `few` does not let `ada` have sessions"), "{refused}");
+    posture(&world, &["set", "default"]).ok();
+    world.level("ws1", HIGH).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(HIGH));
+    let log = audit(&world);
+    for said in
+        ["off: posture `quiet` has `web` off", "on again: a connection may start it", "not allow: 1 ended"]
+    {
+        assert!(log.contains(said), "{said}: {log}");
+    }
 }

@@ -4,7 +4,7 @@ use super::{Ask, Denial, DenialKind, Grant, Session, Who};
 use crate::audit::Action;
 use crate::label::Label;
 use crate::names::{InterfaceName, LabelName, ServiceName};
-use crate::site::{Destination, Recorded, Service, Site};
+use crate::site::{Destination, Posture, Recorded, Service, Site};
 
 /// To reach a service at the session's label.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,17 +61,19 @@ impl Site {
         ))
     }
 
-    /// May this session have one connection to this service, which a mediator decides about: only if the session's own grant lets it
-    /// reach the service. The site is not asked again what may be reached.
+    /// May this session have one connection to this service, which a mediator decides about, where this posture counts at its label: only
+    /// if the session's own grant lets it reach the service, and the service is on. The site is not asked again what may be reached.
     pub fn decide_connection(
         &self,
         session: &Grant<Session>,
         service: &ServiceName,
+        posture: Option<&Posture>,
     ) -> Result<Grant<Connect>, Box<Denial>> {
         let Session { user, host, label, name, reach, .. } = session.action();
         let who = Who { user: Some(user), host: Some(host) };
         let ask = ask(who, Some(name.clone()), service);
         let recorded = self.check_mediated(&ask, service)?.recorded();
+        check_on(&ask, service, posture)?;
         if !reach
             .iter()
             .any(|reach| matches!(&reach.destination, Destination::Service(name) if name == service))
@@ -82,16 +84,18 @@ impl Site {
         Ok(ask.grant(connect, format!("`{service}` is offered at {name}")))
     }
 
-    /// May a host of the single-level network at this interface have one connection to this service, which a mediator decides about:
-    /// only if the site gives the network this service at its label.
+    /// May a host of the single-level network at this interface have one connection to this service, which a mediator decides about,
+    /// where this posture counts at the label: only if the site gives the network this service there, and the service is on.
     pub fn decide_network_connection(
         &self,
         label: &Label,
         interface: &InterfaceName,
         service: &ServiceName,
+        posture: Option<&Posture>,
     ) -> Result<Grant<Connect>, Box<Denial>> {
         let ask = ask(Who::default(), self.label_name(label), service);
         self.check_mediated(&ask, service)?;
+        check_on(&ask, service, posture)?;
         let network = self.networks_at(label).find(|network| network.interface() == interface);
         if !network.is_some_and(|network| network.services().contains(service)) {
             let why = format!("the network at {interface} is not given `{service}` at {}", self.words(label));
@@ -111,10 +115,26 @@ impl Site {
         Err(ask.deny(DenialKind::NotOffered, why))
     }
 
-    /// Why a service is or is not one that runs at a label, as a decision without a subject: what the
-    /// warden asks before it starts an instance.
-    pub fn decide_start(&self, label: &Label, service: &Service) -> Result<Grant<Connect>, Box<Denial>> {
+    /// Why a service is or is not one that runs at a label where this posture counts, as a decision without a subject: what the
+    /// warden asks before it has an instance started.
+    pub fn decide_start(
+        &self,
+        label: &Label,
+        service: &Service,
+        posture: Option<&Posture>,
+    ) -> Result<Grant<Connect>, Box<Denial>> {
+        check_on(&ask(Who::default(), self.label_name(label), service.name()), service.name(), posture)?;
         self.decide_connect(Who::default(), label, service.name())
+    }
+}
+
+/// That a posture leaves a service on.
+fn check_on(ask: &Ask<'_>, service: &ServiceName, posture: Option<&Posture>) -> Result<(), Box<Denial>> {
+    match posture.filter(|posture| !posture.offers(service)) {
+        None => Ok(()),
+        Some(posture) => {
+            Err(ask.deny(DenialKind::Posture, format!("posture `{}` has `{service}` off", posture.name())))
+        }
     }
 }
 

@@ -220,9 +220,31 @@ impl Site {
         label: &Label,
         in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
     ) -> &[Cipher] {
+        self.ciphers_under(self.posture_at(label, in_force))
+    }
+
+    /// Which of these postures in force counts at a label: the last that names it.
+    pub fn posture_at<'a>(
+        &self,
+        label: &Label,
+        in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
+    ) -> Option<&Posture> {
         let postures = in_force.rev().filter_map(|name| self.postures.iter().find(|one| one.name() == name));
-        let mut here = postures.filter(|posture| posture.covers(label));
-        here.next().map_or(self.crypto.suites().ciphers(), Posture::ciphers)
+        postures.into_iter().find(|posture| posture.covers(label))
+    }
+
+    /// Of what a session's grant lets it reach, what is on where this posture counts: nothing but services can be off.
+    pub fn on_under(reach: &[Reach], posture: Option<&Posture>) -> Vec<Reach> {
+        let is_on = |one: &&Reach| match &one.destination {
+            Destination::Service(service) => posture.is_none_or(|posture| posture.offers(service)),
+            Destination::Network(_) => true,
+        };
+        reach.iter().filter(is_on).cloned().collect()
+    }
+
+    /// Which ciphers tunnels may have where this posture counts, the preferred first.
+    pub fn ciphers_under<'s>(&'s self, posture: Option<&'s Posture>) -> &'s [Cipher] {
+        posture.and_then(Posture::ciphers).unwrap_or_else(|| self.crypto.suites().ciphers())
     }
 
     /// The domains of interpretation, in the file's order.

@@ -106,7 +106,6 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
     let networks = Part::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
     let domains = domains::read(reader, &root, words);
-    let postures = posture::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
     let protections = protection::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
     if let Some(protections) = &protections {
         protection::check_services(reader, &services.read, protections);
@@ -115,6 +114,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation.flatten();
     let parts = partition::read(reader, &root, words, limits.as_ref());
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation, parts };
+    let kernels = isolation.as_ref().map(|(isolation, _)| isolation);
+    let postures = posture::read(reader, &root, &draft, vault.as_ref(), crypto.as_ref(), kernels);
     check::all(reader, &draft);
     networks::check_labelled(reader, &draft, domains.as_deref());
     if let Some((isolation, own_kernel)) = &isolation {

@@ -1,5 +1,8 @@
-//! `[[posture]]`: what tunnels must have while an operator says so.
+//! `[[posture]]`: what tunnels must have, who may have sessions and which services are on, while an operator says so.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 use toml::Spanned;
@@ -7,15 +10,16 @@ use toml::de::DeValue;
 
 use super::cipher::Cipher;
 use super::crypto::Crypto;
+use super::draft::Draft;
+use super::isolation::Isolation;
 use super::problem::ProblemKind;
 use super::quantity::duration;
-use super::read::{Keys, Reader};
+use super::read::{At, Keys, Reader};
 use super::reference;
 use super::values::{NAME, quantity, unknown_word};
 use super::vault::{Vault, ranges};
 use crate::label::{Label, Range};
-use crate::names::PostureName;
-use crate::vocabulary::Vocabulary;
+use crate::names::{HostName, PostureName, ServiceName, UserName};
 
 /// The most postures of a site.
 const MOST: usize = 16;
@@ -24,12 +28,16 @@ const FOLLOW: Duration = Duration::from_secs(10);
 /// What that may be, in milliseconds: two seconds are about what a change takes on a busy host.
 const FOLLOWS: std::ops::RangeInclusive<u64> = 2_000..=60_000;
 
-/// What tunnels must have while it is in force.
+/// What counts while it is in force. What it does not say is as without it.
 #[derive(Clone, Debug)]
 pub struct Posture {
     name: PostureName,
     labels: Option<Vec<Range>>,
-    ciphers: Vec<Cipher>,
+    ciphers: Option<Vec<Cipher>>,
+    people: Option<BTreeSet<UserName>>,
+    hosts: Option<BTreeSet<HostName>>,
+    services: Option<BTreeSet<ServiceName>>,
+    key_life: Option<Duration>,
     follow: Duration,
 }
 
@@ -49,9 +57,26 @@ impl Posture {
         self.labels.as_ref().is_none_or(|ranges| ranges.iter().any(|range| range.contains(label)))
     }
 
-    /// What tunnels are sealed by, the preferred first; at least one.
-    pub fn ciphers(&self) -> &[Cipher] {
-        &self.ciphers
+    /// What tunnels are sealed by, the preferred first; at least one. `None`: it does not say.
+    pub fn ciphers(&self) -> Option<&[Cipher]> {
+        self.ciphers.as_deref()
+    }
+
+    /// Whether this person may have a session from this workstation at a label that it covers. Whom it does not name has none, where it
+    /// names anybody or says that nobody has.
+    pub fn admits(&self, user: &UserName, host: &HostName) -> bool {
+        self.people.as_ref().is_none_or(|people| people.contains(user))
+            && self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host))
+    }
+
+    /// Whether this service is on at a label that it covers. One that it does not name is off, where it names any or says that none is on.
+    pub fn offers(&self, service: &ServiceName) -> bool {
+        self.services.as_ref().is_none_or(|services| services.contains(service))
+    }
+
+    /// How old keys may become; `None`: it does not say.
+    pub fn key_life(&self) -> Option<Duration> {
+        self.key_life
     }
 
     /// How long workstations have to agree on new keys.
@@ -64,12 +89,14 @@ impl Posture {
 pub(super) fn read(
     reader: &mut Reader<'_>,
     root: &Keys<'_>,
-    vocabulary: Option<&Vocabulary>,
+    draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
+    isolation: Option<&Isolation>,
 ) -> Option<Vec<Posture>> {
     let tables = reader.tables(root.get("posture"), "[posture]", &reference::POSTURE.names());
-    let read: Vec<_> = tables.iter().map(|keys| posture(reader, keys, vocabulary, vault, crypto)).collect();
+    let read: Vec<_> =
+        tables.iter().map(|keys| posture(reader, keys, draft, vault, crypto, isolation)).collect();
     let read: Vec<Posture> = read.into_iter().collect::<Option<_>>()?;
     for (number, (one, keys)) in read.iter().zip(&tables).enumerate() {
         if read.iter().take(number).any(|other| other.name == one.name) {
@@ -92,10 +119,18 @@ pub(super) fn read(
 fn posture(
     reader: &mut Reader<'_>,
     keys: &Keys<'_>,
-    vocabulary: Option<&Vocabulary>,
+    draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
+    isolation: Option<&Isolation>,
 ) -> Option<Posture> {
+    const SAYS: [&str; 5] = ["ciphers", "key-life", "people", "hosts", "services"];
+    if !SAYS.iter().any(|key| keys.get(key).is_some()) {
+        let what = "the posture changes nothing";
+        let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
+        reader.problem(ProblemKind::MissingKey, &keys.span(), what, remedy);
+        return None;
+    }
     let name = reader.need(keys, "name", "\"siege\"");
     let name = name.and_then(|value| {
         let name = reader.parsed::<PostureName>(value, "posture's name", NAME)?;
@@ -108,10 +143,19 @@ fn posture(
     });
     let labels = match keys.get("labels") {
         None => Some(None),
-        Some(_) => ranges(reader, keys, "labels", vocabulary).map(Some),
+        Some(_) => ranges(reader, keys, "labels", draft.vocabulary.as_ref()).map(Some),
     };
-    let ciphers = reader.need(keys, "ciphers", "[\"aes-256-gcm\"]");
-    let ciphers = ciphers.and_then(|value| ciphers_of(reader, value, crypto, "posture"));
+    let ciphers = match keys.get("ciphers") {
+        None => Some(None),
+        Some(value) => ciphers_of(reader, value, crypto, "posture").map(Some),
+    };
+    let key_life = super::protection::key_life(reader, keys);
+    let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
+    let people = names(reader, keys, "people", ("user", users));
+    let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
+    let hosts = names(reader, keys, "hosts", ("host", hosts));
+    let services = draft.services.whole.then(|| draft.services.read.iter().map(|one| &one.name.value));
+    let services = names(reader, keys, "services", ("service", services));
     let follow = match keys.get("follow") {
         None => u64::try_from(FOLLOW.as_millis()).ok(),
         Some(value) => {
@@ -120,13 +164,22 @@ fn posture(
         }
     };
     let labels = labels?;
+    let own_kernel = isolation.is_some_and(|isolation| match &labels {
+        None => isolation.is_used(),
+        Some(ranges) => ranges.iter().any(|range| isolation.meets(&range.value)),
+    });
+    if own_kernel && let Some(value) = keys.get("services") {
+        let what = "`[isolation]` has labels of this posture, and services within a machine cannot be turned off while it runs";
+        let remedy = "give the posture `labels` without these, or `people` instead";
+        reader.problem(ProblemKind::Overlap, &value.span(), what, remedy);
+    }
     let agree = match &labels {
         None => vault.is_some_and(Vault::agrees_anywhere),
         Some(ranges) => {
             ranges.iter().any(|range| vault.is_some_and(|vault| vault.agrees_within(&range.value)))
         }
     };
-    if agree {
+    if agree && (keys.get("ciphers").is_some() || keys.get("key-life").is_some()) {
         reader.problem(
             ProblemKind::Overlap,
             &keys.span(),
@@ -135,7 +188,37 @@ fn posture(
         );
     }
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    Some(Posture { name: name?, labels, ciphers: ciphers?, follow: Duration::from_millis(follow?) })
+    let (people, hosts, services, key_life) = (people?, hosts?, services?, key_life?);
+    let follow = Duration::from_millis(follow?);
+    Some(Posture { name: name?, labels, ciphers: ciphers?, people, hosts, services, key_life, follow })
+}
+
+/// A list of names of `what` that the site has; `known` is `None` where these could not be read.
+fn names<'a, T>(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    key: &str,
+    (what, known): (&str, Option<impl Iterator<Item = &'a T> + Clone>),
+) -> Option<Option<BTreeSet<T>>>
+where
+    T: FromStr + Display + Ord + Clone + 'a,
+    T::Err: Display,
+{
+    let Some(value) = keys.get(key) else { return Some(None) };
+    let read: Vec<At<T>> = reader.parsed_list(value, &format!("{what}'s name"), NAME)?;
+    let mut found = BTreeSet::new();
+    for name in read {
+        if let Some(known) = known.clone().filter(|known| !known.clone().any(|one| *one == name.value)) {
+            let known: Vec<String> = known.map(ToString::to_string).collect();
+            let text = name.value.to_string();
+            let word = At::new(text.as_str(), name.span.clone());
+            unknown_word(reader, &word, &format!("{what} of the site"), known.iter().map(String::as_str));
+        } else if !found.insert(name.value.clone()) {
+            let said = format!("`{}` stands here twice", name.value);
+            reader.problem(ProblemKind::Duplicate, &name.span, said, "take it out once");
+        }
+    }
+    Some(Some(found))
 }
 
 /// At least one, each once, and of those that the site's suites have.

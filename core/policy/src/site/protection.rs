@@ -212,14 +212,7 @@ fn protection(
         None => Some(None),
         Some(value) => ciphers_of(reader, value, crypto, "protection").map(Some),
     };
-    let key_life = match keys.get("key-life") {
-        None => Some(None),
-        Some(value) => {
-            let read = |text: &str| duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
-            quantity(reader, value, "key-life", read, LIVES, "a time from \"1m\" to \"1h\"")
-                .map(|life| Some(Duration::from_millis(life)))
-        }
-    };
+    let key_life = key_life(reader, keys);
     let constant = match keys.get("constant-rate") {
         None => Some(false),
         Some(value) => reader.boolean(value, "constant-rate"),
@@ -245,6 +238,14 @@ fn protection(
     }
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
     Some(Protection { name: name.value, labels, ciphers, key_life, constant })
+}
+
+/// How old keys may become, where it is said; `None` where it could not be read.
+pub(super) fn key_life(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<Duration>> {
+    let Some(value) = keys.get("key-life") else { return Some(None) };
+    let read = |text: &str| duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
+    let life = quantity(reader, value, "key-life", read, LIVES, "a time from \"1m\" to \"1h\"")?;
+    Some(Some(Duration::from_millis(life)))
 }
 
 /// What the vaults must be like for it.

@@ -569,7 +569,7 @@ pub(super) const PEER: Section = Section {
 pub(super) const POSTURE: Section = Section {
     head: "[[posture]]",
     needed: false,
-    means: "What tunnels must have while an operator says so: `levee posture set`, which changes them while they run. `default` is what the other tables say.",
+    means: "What tunnels must have, and who may have sessions, while an operator says so: `levee posture set`, which changes them while they run. What it does not say is as without it; `default` is what the other tables say.",
     keys: &[
         must("name", NAME, "Its name; not `default`."),
         may(
@@ -578,10 +578,30 @@ pub(super) const POSTURE: Section = Section {
             "all labels",
             "At which labels. Where postures in force share one, the last that was set counts.",
         ),
-        must(
+        may(
             "ciphers",
             "a list of \"aes-256-gcm\", \"aes-128-gcm\" and \"chacha20-poly1305\"",
+            "those of `[crypto] suites`",
             "What tunnels are sealed by, the preferred first: some of those that `[crypto] suites` has.",
+        ),
+        may(
+            "key-life",
+            "a time from \"1m\" to \"1h\"",
+            "an hour or so",
+            "How old keys may become: they are replaced before, and erased then. Where it is less than before, all keys are replaced before the change is acknowledged. A protection's counts where it is less.",
+        ),
+        may(
+            "people",
+            "a list of names of people",
+            "everybody",
+            "Who may have sessions. Nobody else opens one, and sessions of others end before the change is acknowledged. An empty list lets nobody.",
+        ),
+        may("hosts", "a list of names of hosts", "all", "From which workstations. As `people`."),
+        may(
+            "services",
+            "a list of names of services",
+            "all",
+            "Which services are on. Others refuse who comes, and what runs of them ends before the change is acknowledged; for that every program at the label ends, and those that are on start again. Not at labels with a kernel of their own.",
         ),
         may(
             "follow",

@@ -86,6 +86,7 @@ impl Daemon {
             LabelEvent::Executing { ticket, number } => self.operators.executing(OperatorId(ticket), number),
             LabelEvent::Executed { ticket, result } => self.operators.executed(OperatorId(ticket), result),
             LabelEvent::Partition { ticket, result } => self.operators.ended(OperatorId(ticket), result),
+            LabelEvent::Postures { ticket } => self.handle(Event::PosturesKept(ticket)),
             LabelEvent::Note { label, object, done, reason } => {
                 let verdict = if done { Verdict::Noted } else { Verdict::Denied };
                 let entry =

@@ -155,6 +155,7 @@ impl StandIns {
                     vault: 1,
                     age: 0,
                     services: Vec::new(),
+                    off: Vec::new(),
                     vault_starts: 1,
                     counters: Vec::new(),
                 };
@@ -177,6 +178,11 @@ impl StandIns {
             }
             Said::Says(SessiondRequest::Abandon { label, ticket }) => {
                 shared.trace.push(format!("abandon {label} {ticket}"));
+            }
+            Said::Says(SessiondRequest::Postures { names, ticket }) => {
+                let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+                shared.trace.push(format!("postures {}", names.join(" ")));
+                self.say(LabelEvent::Postures { ticket });
             }
             Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),
         }

@@ -16,11 +16,11 @@ const DATAGRAMS: usize = 1_024;
 /// The kernel's.
 pub fn refuse(listener: &OwnedFd) -> rustix::io::Result<()> {
     if sockopt::socket_type(listener)? == SocketType::STREAM {
-        return match shutdown(listener, Shutdown::Both) {
-            // It does not listen already.
-            Err(Errno::NOTCONN) => Ok(()),
-            done => done,
-        };
+        // One that does not listen is left alone: that it was shut down would stay with it, and what it accepts later could not be written.
+        if !sockopt::socket_acceptconn(listener)? {
+            return Ok(());
+        }
+        return shutdown(listener, Shutdown::Both);
     }
     for _ in 0..DATAGRAMS {
         match recv(listener, &mut [0u8; 1][..], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
@@ -62,8 +62,10 @@ mod tests {
         assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
         offer(&listener).unwrap();
         offer(&listener).unwrap();
-        TcpStream::connect(address).unwrap();
-        TcpListener::from(listener).accept().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        let (mut server, _) = TcpListener::from(listener).accept().unwrap();
+        std::io::Write::write_all(&mut server, b"x").unwrap();
+        assert_eq!(std::io::Read::read(&mut client, &mut [0; 1]).unwrap(), 1);
 
         let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -3,6 +3,7 @@
 //! What comes from inside is input from an untrusted side: a message that is not one of these, or that answers
 //! nothing, condemns the compartment.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use levee_policy::ServiceName;
@@ -45,6 +46,14 @@ pub enum ToInit {
     /// The channel to the label's mediator comes along, which may have these server processes started, and what is to be their
     /// standard error. One in the place of another: what that one had started ends.
     Mediator(Vec<Server>),
+    /// These services are off, and no others. Where one of them was on before, every program in the compartment is ended; those that are
+    /// on start again as ever. Answered by [`FromInit::Services`].
+    Services {
+        /// The warden's own number for it.
+        ticket: u64,
+        /// By their names, whether process 1 starts them or has them started for the mediator.
+        off: BTreeSet<ServiceName>,
+    },
     /// Send a signal to a program that was started, and its process group.
     Signal {
         /// Which.
@@ -70,6 +79,8 @@ pub struct Offer {
     pub name: ServiceName,
     /// It binds its port itself, and runs as long as its label does.
     pub itself: bool,
+    /// It is not to be started, until [`ToInit::Services`] says so.
+    pub off: bool,
     /// How it is started.
     pub launch: Launch,
 }
@@ -130,6 +141,11 @@ pub enum FromInit {
         place: u16,
         /// What.
         report: Report,
+    },
+    /// Nothing runs that was started before a service was turned off.
+    Services {
+        /// The warden's number.
+        ticket: u64,
     },
     /// The sockets of an address are destroyed, in the machine.
     Cut {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levee_ipc::{Channel, RecvError};
-use levee_policy::LabelName;
+use levee_policy::{LabelName, ServiceName};
 use levee_sys::cgroup::{Cgroup, Limits};
 use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
@@ -38,6 +38,9 @@ const BOOTED: Duration = Duration::from_secs(120);
 
 /// How long a machine may take to destroy a session's sockets. One that is silent for longer is to be ended, and its sockets with it.
 pub(crate) const CUT: Duration = Duration::from_secs(5);
+
+/// How long process 1 may take to end all that runs. One that is silent for longer is ended itself, and all with it.
+const EMPTIED: Duration = Duration::from_secs(10);
 
 /// Bytes of steps that go to process 1 in one message, well below what a message may have.
 pub(crate) const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
@@ -84,6 +87,8 @@ pub struct Compartment {
     services: u16,
     /// What its machine was told to cut and has not, by ticket: until when it may.
     cuts: BTreeMap<u64, Instant>,
+    /// It has been told which services are off, by this number, and has to answer by then.
+    turned: Option<(u64, Instant)>,
     parts: Parts,
 }
 
@@ -115,6 +120,8 @@ pub enum Event {
     Service(u16, Report),
     /// The sockets that a cut was for are destroyed, in its machine; how many there were, `None` if that failed.
     Cut(u64, Option<u32>),
+    /// Nothing runs that was started before a service was turned off.
+    Turned,
 }
 
 impl Compartment {
@@ -200,6 +207,7 @@ impl Compartment {
             building: Some(Instant::now() + if boots { BOOTED } else { PATIENCE }),
             services: u16::try_from(services.count()).unwrap_or(u16::MAX),
             cuts: BTreeMap::new(),
+            turned: None,
             parts,
         })
     }
@@ -284,6 +292,22 @@ impl Compartment {
         })
     }
 
+    /// Has these services off and no others; [`Event::Turned`] says that nothing is left of what ran when one was turned off.
+    ///
+    /// # Errors
+    /// It does not listen any more: end it.
+    pub fn turn(&mut self, ticket: u64, off: BTreeSet<ServiceName>) -> Result<()> {
+        // One that is being built hears it once it stands.
+        let patience = if self.is_building() { PATIENCE + EMPTIED } else { EMPTIED };
+        self.turned = Some((ticket, Instant::now() + patience));
+        self.tell(&ToInit::Services { ticket, off }, "turn services off")
+    }
+
+    /// Whether services are being turned off or on: until when, at the latest.
+    pub fn is_turning(&self) -> Option<Instant> {
+        self.turned.map(|(_, until)| until)
+    }
+
     /// Sends a signal to a program that was started. No error if it has ended.
     pub fn signal(&self, ticket: u64, signal: i32) -> Result<()> {
         self.tell(&ToInit::Signal { ticket, signal }, "send a signal")
@@ -366,6 +390,13 @@ impl Compartment {
                 }
                 (FromInit::Service { place, report }, None) if place < self.services => {
                     Event::Service(place, readable(report))
+                }
+                // An answer to what it was told before this is none.
+                (FromInit::Services { ticket }, None) if self.turned.is_some_and(|(of, _)| ticket <= of) => {
+                    if self.turned.take_if(|(of, _)| *of == ticket).is_none() {
+                        continue;
+                    }
+                    Event::Turned
                 }
                 (FromInit::Cut { ticket, sockets }, None) if self.cuts.remove(&ticket).is_some() => {
                     Event::Cut(ticket, sockets)

@@ -70,6 +70,11 @@ impl Endings {
         self.0.is_empty()
     }
 
+    /// Which.
+    pub fn names(&self) -> impl Iterator<Item = &LabelName> {
+        self.0.keys()
+    }
+
     /// A label is wanted: whether its end is in the way. [`Endings::ended`] says when it is not any more.
     pub fn is_in_the_way(&mut self, name: &LabelName) -> bool {
         self.0.get_mut(name).is_some_and(|ending| {

@@ -91,6 +91,7 @@ impl Server {
             slots: &slots,
             attached,
             image,
+            in_force: self.postures.in_force(),
         };
         let missing = label::missing(name, &resources)?;
         let boot = label::boot(name, &resources);

@@ -1,7 +1,7 @@
 //! The warden ↔ sessiond.
 
 use super::{Part, Peer, Role};
-use levee_policy::{LabelName, PartitionName};
+use levee_policy::{LabelName, PartitionName, PostureName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -133,6 +133,15 @@ pub enum SessiondRequest {
         /// The asker's own number.
         ticket: u64,
     },
+    /// These postures are in force, the last over those before it: services that they have off do not run. Answered by
+    /// [`LabelEvent::Postures`] with this number, unless others are said before. Where the site has postures no service is on before this
+    /// is said once.
+    Postures {
+        /// Which.
+        names: Vec<PostureName>,
+        /// The asker's own number.
+        ticket: u64,
+    },
     /// Answered by [`LabelEvent::Compartments`].
     Compartments,
 }
@@ -180,6 +189,11 @@ pub enum LabelEvent {
         ticket: u64,
         /// Whether the order was carried out; a partition that is turned on starts as soon as it can.
         result: Result<(), String>,
+    },
+    /// At no label anything runs of a service that is off.
+    Postures {
+        /// The asker's number.
+        ticket: u64,
     },
     /// An operator's program has been started.
     Executing {
@@ -267,6 +281,8 @@ pub struct CompartmentStatus {
     pub age: u64,
     /// Services that have been started, and how often.
     pub services: Vec<(String, u32)>,
+    /// Services that are off, and why.
+    pub off: Vec<(String, String)>,
     /// How often its vault was started.
     pub vault_starts: u32,
     /// What upflow left behind and what was dropped at its single-level networks, by reason; what is 0 is left out.

@@ -188,7 +188,11 @@ impl Place {
                 match event {
                     Event::Exited(_, status) => return Ok((said, status)),
                     Event::Refused(_, why) | Event::Failed(why) => return Err(why.into()),
-                    Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) => {}
+                    Event::Built
+                    | Event::Started(_)
+                    | Event::Service(..)
+                    | Event::Cut(..)
+                    | Event::Turned => {}
                 }
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -1,11 +1,12 @@
 //! Process 1 once the compartment stands: starts programs, reaps, and ends when the warden does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use levee_ipc::{Channel, Received, RecvError};
+use levee_policy::ServiceName;
 use levee_sys::signals::Signals;
 use levee_sys::spawn::{self, Program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,6 +20,9 @@ use super::service::Services;
 use super::{shorten, tell};
 use crate::compartment::proto::{FromInit, Start, ToInit};
 use crate::machine::proto::ToGuest;
+
+/// How long what is killed may take to be gone. If it takes longer process 1 ends, and all with it.
+const EMPTIED: Duration = Duration::from_secs(5);
 
 /// Where a program without a slash in its name is looked for.
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/usr/local/sbin"];
@@ -120,6 +124,10 @@ impl Running {
                 self.mediated.replace(Channel::from_fd(fd), log, servers);
                 Ok(())
             }
+            ToInit::Services { ticket, off } => {
+                self.turn(off, channel)?;
+                tell(channel, &FromInit::Services { ticket })
+            }
             ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut { ticket, address }),
             ToInit::Stop => self.tell_machine(&ToGuest::Stop),
             ToInit::Steps(_)
@@ -131,11 +139,47 @@ impl Running {
         }
     }
 
+    /// Has these services off and no others. Processes cannot be told apart by whose they are: a service's may have left its process group and
+    /// its parent. So where one that was on is off now, everything in the compartment ends but process 1, and what is on starts again.
+    fn turn(&mut self, off: BTreeSet<ServiceName>, channel: &Channel) -> Result<(), String> {
+        let before = self.services.off();
+        let ends = self.services.turn(&off) | self.mediated.turn(off);
+        if ends {
+            self.empty(channel)?;
+        }
+        self.services.refuse_those_off(&before);
+        Ok(())
+    }
+
+    /// Ends everything but process 1, and waits until nothing is left.
+    fn empty(&mut self, channel: &Channel) -> Result<(), String> {
+        let until = Instant::now() + EMPTIED;
+        loop {
+            // kill(2): as a process group, 1 is every process of the pid namespace but process 1.
+            match rustix::process::kill_process_group(Pid::INIT, Signal::KILL) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(e) => return Err(format!("end all that runs: {e}")),
+            }
+            // Whatever has lost its parent is a child of process 1: where it has none, there is nothing else.
+            if !self.reap(channel)? {
+                break;
+            }
+            if Instant::now() >= until {
+                return Err("what runs has not ended, though it was killed".into());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.services.ended_all();
+        self.mediated.ended_all();
+        Ok(())
+    }
+
     fn tell_machine(&self, what: &ToGuest) -> Result<(), String> {
         self.machine.as_ref().ok_or("there is no machine")?.say(what)
     }
 
-    fn reap(&mut self, channel: &Channel) -> Result<(), String> {
+    /// Whether there are children left.
+    fn reap(&mut self, channel: &Channel) -> Result<bool, String> {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -155,7 +199,8 @@ impl Running {
                         machine.ended(pid, status)?;
                     }
                 }
-                Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Ok(None) => return Ok(true),
+                Err(rustix::io::Errno::CHILD) => return Ok(false),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(format!("reap: {e}")),
             }

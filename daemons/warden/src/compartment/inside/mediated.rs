@@ -8,7 +8,7 @@
 //! the grant is recorded. One that is gone, or stopped by somebody at the label, costs what it did before there were any: the
 //! connection's process is started then, or hangs as one would that is stopped later.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -40,6 +40,8 @@ pub(super) struct Mediated {
     /// The servers' standard error.
     log: Option<OwnedFd>,
     servers: BTreeMap<ServiceName, Server>,
+    /// Of which none is started.
+    off: BTreeSet<ServiceName>,
     /// What runs, by process.
     running: BTreeMap<i32, Running>,
     /// Those of which it may not be clear yet whether they could be executed.
@@ -79,6 +81,17 @@ impl Mediated {
         // Uid 0 is process 1's alone.
         let servers = servers.into_iter().filter(|server| server.uid != 0);
         self.servers = servers.map(|server| (server.service.clone(), server)).collect();
+    }
+
+    /// Has these off and no others. Whether one that was on is off now: of those that are on and of those that are off nothing is ready then.
+    pub fn turn(&mut self, off: BTreeSet<ServiceName>) -> bool {
+        let before = std::mem::replace(&mut self.off, off);
+        self.off.iter().any(|name| !before.contains(name))
+    }
+
+    /// Nothing of any server runs.
+    pub fn ended_all(&mut self) {
+        self.stocks.clear();
     }
 
     /// Does what the mediator asks.
@@ -136,6 +149,9 @@ impl Mediated {
         connection: BorrowedFd<'_>,
         filters: &mut Filters,
     ) -> Option<(Pid, Report)> {
+        if self.off.contains(service) {
+            return None;
+        }
         self.use_now(service);
         let ready = self.stocks.get_mut(service).and_then(|stock| stock.waiting.pop_front());
         if let Some((child, report)) = ready.and_then(|ready| ready.go(connection, whom)) {
@@ -156,7 +172,8 @@ impl Mediated {
 
     /// A connection to the service comes: processes are to be ready for those after it.
     fn use_now(&mut self, service: &ServiceName) {
-        let Some(server) = self.servers.get(service).filter(|server| server.ready > 0) else { return };
+        let server = self.servers.get(service).filter(|server| server.ready > 0);
+        let Some(server) = server.filter(|_| !self.off.contains(service)) else { return };
         let none = || Stock { waiting: VecDeque::new(), used: Instant::now(), rests: false };
         let stock = self.stocks.entry(server.service.clone()).or_insert_with(none);
         (stock.used, stock.rests) = (Instant::now(), false);

@@ -5,8 +5,10 @@ use super::init::begin;
 use crate::compartment::listener::{offer, refuse};
 use crate::compartment::proto::{Offer, Report, Told};
 use crate::rest::Rest;
+use levee_policy::ServiceName;
 use levee_sys::spawn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,8 @@ pub(super) struct Service {
 struct Life {
     /// It binds its port itself, and runs as long as its label does.
     itself: bool,
+    /// It is not to be started.
+    off: bool,
     pid: Option<i32>,
     starts: u32,
     /// When it was started, as long as it is not clear whether it runs.
@@ -119,7 +123,7 @@ impl Life {
 
     /// Whether a connection may start it.
     fn is_offered(&self, now: Instant) -> bool {
-        let idle = self.pid.is_none() && self.ended.is_none() && self.unsettled.is_none();
+        let idle = !self.off && self.pid.is_none() && self.ended.is_none() && self.unsettled.is_none();
         idle && self.rest.is_over(now) && self.pause.is_none_or(|until| until <= now)
     }
 }
@@ -131,8 +135,12 @@ impl Service {
             return Err(format!("{} comes without what it writes to", offer.name));
         }
         let listeners = fds.split_off(1);
-        let life = Life { itself: offer.itself, ..Life::default() };
-        Ok(Self { offer, log: fds, listeners, life, report: None, is_news: false })
+        let life = Life { itself: offer.itself, off: offer.off, ..Life::default() };
+        let service = Self { offer, log: fds, listeners, life, report: None, is_news: false };
+        if service.life.off {
+            service.each_listener("refuse who comes to", refuse);
+        }
+        Ok(service)
     }
 
     /// Its listeners, where one that has somebody waiting would start it.
@@ -232,6 +240,45 @@ impl Services {
     /// A process has ended, perhaps one of these.
     pub fn ended(&mut self, pid: i32, status: u8) {
         self.0.iter_mut().for_each(|service| service.ended(pid, status));
+    }
+
+    /// Has these off and no others. Whether one that was on is off now.
+    pub fn turn(&mut self, off: &BTreeSet<ServiceName>) -> bool {
+        let mut ends = false;
+        for service in &mut self.0 {
+            let is_off = off.contains(&service.offer.name);
+            ends |= is_off && !service.life.off;
+            service.life.off = is_off;
+        }
+        ends
+    }
+
+    /// Nothing of any of them runs, and that is no fault of theirs.
+    pub fn ended_all(&mut self) {
+        for service in &mut self.0 {
+            service.report = None;
+            let life = &mut service.life;
+            (life.pid, life.unsettled, life.ended, life.pause) = (None, None, None, None);
+        }
+    }
+
+    /// Who comes to one that is off is refused, and to one that is on no more than where it has to rest. What waited at one that was off is
+    /// thrown away.
+    pub fn refuse_those_off(&self, before: &BTreeSet<ServiceName>) {
+        for service in &self.0 {
+            let (was_off, is_off) = (before.contains(&service.offer.name), service.life.off);
+            if is_off || was_off {
+                service.each_listener("refuse who comes to", refuse);
+            }
+            if was_off && !is_off && service.life.trouble.is_none() {
+                service.each_listener("offer", offer);
+            }
+        }
+    }
+
+    /// Those that are off.
+    pub fn off(&self) -> BTreeSet<ServiceName> {
+        self.0.iter().filter(|service| service.life.off).map(|service| service.offer.name.clone()).collect()
     }
 
     /// Sees to each. What is to be told of which.

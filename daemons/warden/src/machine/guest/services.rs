@@ -30,7 +30,7 @@ impl Outputs {
             let (output, end) = Output::new().map_err(|e| format!("make a service's output: {e}"))?;
             let fds = std::iter::once(end).chain(listeners.map_err(|e| e.to_string())?).collect();
             let itself = offered.listen.is_empty();
-            let offer = Offer { name: offered.name, itself, launch: offered.launch };
+            let offer = Offer { name: offered.name, itself, off: false, launch: offered.launch };
             Ok(((ToInit::Service(offer), fds), output))
         };
         let all = offered.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;

@@ -1,0 +1,69 @@
+//! Services of a label that a posture has off, and turning them off and on while the label runs.
+
+use super::RunningLabel;
+use crate::service::{self, Note};
+use levee_policy::decision::Connect;
+use levee_policy::{Grant, Label, PostureName, ServiceName, Site};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Services that are off, and why.
+pub(super) type Off = BTreeMap<ServiceName, String>;
+
+/// The services of a label that are off where these postures are in force.
+pub(super) fn off(site: &Site, label: &Label, in_force: Option<&[PostureName]>) -> Off {
+    let decided =
+        site.services_at(label).map(|one| (one.name(), service::decide(site, label, one, in_force)));
+    decided.filter_map(|(name, decided)| Some((name.clone(), decided.err()?))).collect()
+}
+
+impl RunningLabel {
+    /// Has what these postures have off end, and what they have on may be started again. [`RunningLabel::is_turning`] until that is so.
+    ///
+    /// # Errors
+    /// Its process 1 does not listen any more: end it.
+    pub fn take_postures(
+        &mut self,
+        site: &Site,
+        label: &Label,
+        in_force: Option<&[PostureName]>,
+    ) -> levee_sys::Result<()> {
+        let grants =
+            site.services_at(label).filter_map(|one| service::decide(site, label, one, in_force).ok());
+        self.turn(off(site, label, in_force), grants.collect())
+    }
+
+    /// As there; the grants of those that are on.
+    pub(super) fn turn(&mut self, off: Off, mut grants: Vec<Grant<Connect>>) -> levee_sys::Result<()> {
+        let before = std::mem::replace(&mut self.off, off);
+        if before.keys().eq(self.off.keys()) {
+            return Ok(());
+        }
+        let on = before.keys().filter(|name| !self.off.contains_key(*name));
+        for name in on {
+            self.notes.push(note(name, "on again: a connection may start it".to_owned()));
+            if let Some(service) = self.services.iter_mut().find(|one| one.name() == name)
+                && let Some(at) = grants.iter().position(|grant| grant.action().service() == name)
+            {
+                service.turn(Some(grants.swap_remove(at)));
+            }
+        }
+        for (name, why) in self.off.iter().filter(|(name, _)| !before.contains_key(*name)) {
+            self.notes.push(note(name, format!("off: {why}")));
+            if let Some(service) = self.services.iter_mut().find(|one| one.name() == name) {
+                service.turn(None);
+            }
+        }
+        self.tickets += 1;
+        self.compartment.turn(self.tickets, self.off.keys().cloned().collect())
+    }
+
+    /// Whether services are still being turned off or on; and whether that takes too long.
+    pub fn is_turning(&self) -> Option<bool> {
+        self.compartment.is_turning().map(|until| until <= Instant::now())
+    }
+}
+
+fn note(name: &ServiceName, reason: String) -> Note {
+    Note { object: format!("service {name}"), done: true, reason }
+}

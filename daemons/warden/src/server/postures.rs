@@ -1,0 +1,87 @@
+//! Postures that sessiond says are in force: what they have off ends at every label that runs, and is not started at one that starts later.
+
+use super::Server;
+use levee_ipc::warden::LabelEvent;
+use levee_policy::{LabelName, PostureName, Site};
+use std::collections::BTreeSet;
+
+/// Which are in force, and whether that is so everywhere.
+#[derive(Debug)]
+pub(super) struct Postures {
+    /// `None`: sessiond has not said so, and the site has some.
+    in_force: Option<Vec<PostureName>>,
+    /// What sessiond waits for since it has said so last.
+    unkept: Option<Unkept>,
+}
+
+impl Postures {
+    /// Before sessiond has said anything.
+    pub fn new(site: &Site) -> Self {
+        Self { in_force: site.postures().is_empty().then(Vec::new), unkept: None }
+    }
+
+    /// Those in force; `None`: nobody has said so yet.
+    pub fn in_force(&self) -> Option<&[PostureName]> {
+        self.in_force.as_deref()
+    }
+
+    /// Whether sessiond waits for something to end.
+    pub fn is_awaited(&self) -> bool {
+        self.unkept.is_some()
+    }
+}
+
+/// What sessiond waits for.
+#[derive(Debug)]
+struct Unkept {
+    /// Its number.
+    ticket: u64,
+    /// Labels that were ending then, so that something of them may run still.
+    ending: BTreeSet<LabelName>,
+}
+
+impl Server {
+    /// These are in force from now on, and no others.
+    pub(super) fn take_postures(&mut self, names: Vec<PostureName>, ticket: u64) {
+        self.postures.in_force = Some(names);
+        let running: Vec<LabelName> = self.labels.iter().map(|(name, _)| name.clone()).collect();
+        for name in running {
+            let label = self.site.label(&name);
+            let turned = match (self.labels.get_mut(&name), label) {
+                (Some(running), Some(label)) => {
+                    running.take_postures(&self.site, &label, self.postures.in_force())
+                }
+                _ => Ok(()),
+            };
+            if let Err(e) = turned {
+                self.compartment_again(&name, &e.to_string());
+            }
+        }
+        self.postures.unkept = Some(Unkept { ticket, ending: self.ending_labels.names().cloned().collect() });
+        self.see_to_postures();
+    }
+
+    /// Tells sessiond once nothing is left of what is off. A compartment that takes too long is ended, and what is off with it.
+    pub(super) fn see_to_postures(&mut self) {
+        if !self.postures.is_awaited() {
+            return;
+        }
+        let late = |(name, running): (&LabelName, &crate::label::RunningLabel)| {
+            (running.is_turning() == Some(true)).then(|| name.clone())
+        };
+        let late: Vec<LabelName> = self.labels.iter().filter_map(late).collect();
+        for name in late {
+            self.compartment_again(&name, "it does not end what a posture has off");
+            if let Some(unkept) = &mut self.postures.unkept {
+                unkept.ending.insert(name);
+            }
+        }
+        let Some(unkept) = &mut self.postures.unkept else { return };
+        unkept.ending.retain(|name| self.ending_labels.names().any(|ending| ending == name));
+        if unkept.ending.is_empty() && self.labels.iter().all(|(_, running)| running.is_turning().is_none()) {
+            let ticket = unkept.ticket;
+            self.postures.unkept = None;
+            self.tell_sessiond(LabelEvent::Postures { ticket });
+        }
+    }
+}
