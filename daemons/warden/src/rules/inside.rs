@@ -18,12 +18,12 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     };
     crate::maker::confine(&[], &[])?;
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("read the site file: {e}"))?;
+    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("read standard input: {e}"))?;
     let site =
         Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
     let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
-    let label = site.label(&name).ok_or_else(|| format!("{name} is no label of the site"))?;
-    let rules = Ruleset::of(&site, &label);
+    let rules = Ruleset::named(&site, &name);
+    let rules = rules.ok_or_else(|| format!("{name} is no label or partition of the site"))?;
     match what.as_str() {
         "load" => nft(&["-f", "-"], &rules.to_string()).map(drop),
         "count" => {

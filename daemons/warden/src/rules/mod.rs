@@ -6,8 +6,10 @@
 //! | here | the warden's side |
 //! | `inside` | what levee-rules does |
 //! | `text` | the rules, as text that `nft -f` takes |
+//! | `partition` | those of a partition |
 
 mod inside;
+mod partition;
 mod text;
 
 pub use inside::main;
