@@ -31,7 +31,7 @@ pub struct Doctor {
     /// Where state is kept, the audit log among it; a site's is below it
     #[arg(long, value_name = "DIR", default_value = crate::site::STATES)]
     state: PathBuf,
-    /// A site file: say too whether what the kernel has once for all labels is enough for its labels
+    /// A site file: say too whether its interfaces are there, and whether what the kernel has once for all labels is enough for its labels
     #[arg(long, value_name = "FILE")]
     site: Option<PathBuf>,
 }
@@ -323,6 +323,25 @@ fn authority(site: &Site, states: &Path) -> Option<Finding> {
     Some(Finding { what, state, detail, remedy: remedy.into() })
 }
 
+/// The interfaces of the site's networks.
+fn interfaces(site: &Site, is_root: bool) -> Vec<Finding> {
+    let finding = |(name, place): (String, Option<String>)| {
+        let (state, remedy) = match &place {
+            Some(_) => (State::Has, ""),
+            // One that is in use is in a namespace, which root alone looks into.
+            None if !is_root => (State::Untried, "run `levee doctor` as root"),
+            None => (State::Lacks, "make it (ip link), or put `interface` in the site file right"),
+        };
+        Finding {
+            what: format!("the interface {name} of [[network]]").into(),
+            state,
+            detail: place.unwrap_or_default(),
+            remedy: remedy.into(),
+        }
+    };
+    crate::interfaces::found(site).into_iter().map(finding).collect()
+}
+
 /// What the kernel has once for all labels, each pool with what the site's labels could take.
 fn pools(site: &Site) -> Vec<Finding> {
     let Some((labels, pools)) = crate::pools::of(site) else { return Vec::new() };
@@ -396,6 +415,7 @@ impl Doctor {
             .map(|trial| trial.find(is_root))
             .chain([room(&self.state)])
             .chain(site.iter().filter_map(|site| authority(site, &self.state)))
+            .chain(site.iter().flat_map(|site| interfaces(site, is_root)))
             .chain(site.iter().flat_map(pools))
             .collect();
         let fit = findings.iter().all(|finding| matches!(finding.state, State::Has | State::Weaker));

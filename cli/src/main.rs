@@ -15,6 +15,7 @@ mod enter;
 mod explain;
 mod guards;
 mod init;
+mod interfaces;
 mod keys;
 mod lab;
 mod label;

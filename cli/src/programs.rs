@@ -19,12 +19,11 @@ pub const MANIFEST: &str = "MANIFEST";
 const MOST: u64 = 64 << 10;
 /// What a host may lack, by the packages of `scripts/packages`: the laboratory, what is of servers alone and what is of workstations alone.
 const OF_THE_LABORATORY: [&str; 2] = ["levee-lab", "levee-lab-vault"];
-const OF_SERVERS: [&str; 12] = [
+const OF_SERVERS: [&str; 11] = [
     "levee-sessiond",
     "levee-tps",
     "levee-store",
     "levee-programs",
-    "levee-rules",
     "levee-plan",
     "levee-channel",
     "levee-frames",

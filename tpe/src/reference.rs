@@ -44,7 +44,11 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
                 "/run/levee/SITE-ws/tpe.sock",
                 "The agent's socket. It is root's, or of the group that `people` in workstation.toml names.",
             ),
-            ("/etc/levee/workstation/workstation.toml", "Where the server is, as `levee enrol` wrote it."),
+            (
+                "/etc/levee/workstation/workstation.toml",
+                "Where the server is, as `levee enrol` wrote it; who may use levee-tpe (`people`); and a machine behind this workstation ([behind]: interface, address, \
+                 machine, labels).",
+            ),
             (
                 "/etc/levee/workstation/",
                 "The bundle: this host's keys and certificates, its authority, and ca.crl if anything was revoked.",

@@ -8,6 +8,7 @@
 //! label `label.rs`.
 #![forbid(unsafe_code)]
 
+pub mod behind;
 mod below;
 pub mod bounds;
 mod channels;

@@ -1,16 +1,17 @@
-//! Single-level networks: an interface of the host that belongs to one label, in that label's namespace. And the ends of labelled
-//! networks' wires there ([`crate::labelled`]).
+//! Single-level networks: an interface of the host that belongs to one label, in that label's namespace, or to one partition, in the
+//! partition's. And the ends of labelled networks' wires in labels' namespaces ([`crate::labelled`]).
 //!
 //! The namespace is pinned by a mount in the run directory. A namespace that nothing holds dies, and returns its
 //! interface to the host's network, where it would carry another level's traffic; so the pin outlives compartment and
 //! warden, and a warden that starts after one that was killed takes the namespace up again. Only [`Attached::detach`]
-//! gives an interface back, and sets it down first.
+//! gives an interface back, and sets it down first. A partition's interface is up while the partition runs, and down in the
+//! partition's namespace while it does not.
 
 use crate::compartment::Network as Namespace;
 use crate::labelled::wire::{self, Wire};
 use crate::log;
 use crate::rules::{Counting, Rules};
-use crate::ruleset::{Edge, Reason, Ruleset, TUNNEL};
+use crate::ruleset::{Edge, PARTITION, Reason, Ruleset, TUNNEL};
 use crate::waits::Waits;
 use levee_policy::site::Network;
 use levee_policy::{Label, LabelName, Site};
@@ -26,10 +27,13 @@ use std::path::{Path, PathBuf};
 /// The kernel's `NSFS_MAGIC`: what a pinned namespace is a file of.
 const NSFS: u64 = 0x6e73_6673;
 
+/// The group of the interfaces that levee makes for links ("leve"): they go with the partitions, and are never given to the host.
+pub(crate) const LINKS: u32 = 0x6c65_7665;
+
 /// Labels that one network has at most, as the site file's check has it.
 const MOST: u64 = 64;
 
-/// One label's networks, in its namespace.
+/// One label's networks, or one partition's, in its namespace.
 #[derive(Debug)]
 pub struct Attached {
     label: Label,
@@ -81,6 +85,12 @@ impl Networks {
         let too_many = || Error::invalid("list a network's labels", "there are too many");
         let mut wanted: BTreeMap<LabelName, Label> = BTreeMap::new();
         for network in site.networks() {
+            if let Some(partition) = network.partition() {
+                let name = LabelName::new(&format!("{PARTITION}{partition}"));
+                let name = name.map_err(|e| Error::invalid("name a partition", e.to_string()))?;
+                wanted.insert(name, network.labels().low().clone());
+                continue;
+            }
             let labels = network.labels().labels(MOST).ok_or_else(too_many)?;
             wanted.extend(labels.filter_map(|label| Some((site.label_name(&label)?, label))));
         }
@@ -104,7 +114,8 @@ impl Networks {
         let wire = Wire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
         self.wires.push(wire);
         let Some(wire) = self.wires.last_mut() else { return Ok(()) };
-        for attached in self.attached.values().filter(|one| network.labels().contains(&one.label)) {
+        let at = |one: &&Attached| !one.is_partitions() && network.labels().contains(&one.label);
+        for attached in self.attached.values().filter(at) {
             wire.lay(&attached.label, attached.ns.as_fd())?;
             attached.raise(&edge)?;
         }
@@ -148,7 +159,7 @@ impl Networks {
         });
     }
 
-    /// A label's networks, if it has any.
+    /// A label's networks, or a partition's by the name that begins with [`PARTITION`], if it has any.
     pub fn at(&self, name: &LabelName) -> Option<&Attached> {
         self.attached.get(name)
     }
@@ -175,8 +186,8 @@ impl Networks {
 }
 
 impl Attached {
-    /// Moves the interfaces of a label's networks from the namespace `outer` into the label's own, pinned in the
-    /// directory `pins`. `None` if the site has no network at this label.
+    /// Moves the interfaces of a label's networks, or of a partition's, from the namespace `outer` into its own, pinned in the
+    /// directory `pins`. `None` if the site has no network there.
     ///
     /// # Errors
     /// The step that failed; then no interface is in the label's namespace.
@@ -188,10 +199,9 @@ impl Attached {
         outer: BorrowedFd<'_>,
         pins: &Path,
     ) -> Result<Option<Self>> {
-        let rules = Ruleset::of(site, label);
-        if rules.edges.is_empty() {
+        let Some(rules) = Ruleset::named(site, name).filter(|rules| !rules.edges.is_empty()) else {
             return Ok(None);
-        }
+        };
         let pin = pins.join(name.file_name());
         let ns = open_or_make(&pin)?;
         let attached = Self { label: label.clone(), rules, ns, pin, counted: Vec::new() };
@@ -206,15 +216,24 @@ impl Attached {
         }
     }
 
-    /// Whether hosts on the networks may reach any service.
+    fn is_partitions(&self) -> bool {
+        self.rules.links.is_some()
+    }
+
+    /// Whether hosts on the networks may reach any service of the label's.
     pub fn serves(&self) -> bool {
-        self.rules.edges.iter().any(|edge| !edge.services.is_empty())
+        !self.is_partitions() && self.rules.edges.iter().any(|edge| !edge.services.is_empty())
     }
 
     /// The rules first, then the interfaces: nothing passes that the rules do not let pass.
     fn take(&self, by: &Rules, name: &LabelName, outer: BorrowedFd<'_>) -> Result<()> {
         let network = self.network()?;
         by.load(name, self.ns.as_fd())?;
+        if self.is_partitions() {
+            // Links are left of a warden that was killed.
+            self.close()?;
+        }
+        let owner = name;
         let (mut inside, mut outside) = (network.net()?, Net::in_ns(outer)?);
         for edge in self.rules.edges.iter().filter(|edge| !edge.is_labelled) {
             let name = edge.interface.as_str();
@@ -228,24 +247,52 @@ impl Attached {
                 // From a warden that was killed. Down, it loses what it was configured with.
                 inside.set_down(name)?;
             } else {
+                if outside.find(name)?.is_none() {
+                    return Err(Error::invalid(
+                        format!("give the interface {name} to {owner}"),
+                        "this host's network has none of this name: make it, or put `interface` in the site file right",
+                    ));
+                }
                 outside.set_down(name)?;
                 outside.move_to(name, self.ns.as_fd())?;
             }
-            self.raise(edge)?;
+            // A partition's is down until the partition starts.
+            if !self.is_partitions() {
+                self.raise(edge)?;
+            }
         }
         Ok(())
+    }
+
+    /// Sets a partition's interfaces up: it starts.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open(&self) -> Result<()> {
+        self.rules.edges.iter().try_for_each(|edge| self.raise(edge))
+    }
+
+    /// Sets a partition's interfaces down and removes its links: it has ended.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn close(&self) -> Result<()> {
+        close(self.ns.as_fd())
     }
 
     /// Sets an interface up that is in the namespace, with its addresses.
     fn raise(&self, edge: &Edge) -> Result<()> {
         let name = edge.interface.as_str();
         let mut inside = Net::in_ns(self.ns.as_fd())?;
-        self.set(&[
-            // Answer for this interface's addresses alone, not for the inner ones.
-            (format!("ipv4/conf/{name}/arp_ignore"), "1"),
-            (format!("ipv4/conf/{name}/arp_announce"), "2"),
-            (format!("ipv4/conf/{name}/rp_filter"), "1"),
-        ])?;
+        set(
+            self.ns.as_fd(),
+            &[
+                // Answer for this interface's addresses alone, not for the inner ones.
+                (format!("ipv4/conf/{name}/arp_ignore"), "1"),
+                (format!("ipv4/conf/{name}/arp_announce"), "2"),
+                (format!("ipv4/conf/{name}/rp_filter"), "1"),
+            ],
+        )?;
         for address in &edge.addresses {
             match inside.add_address(name, *address) {
                 Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
@@ -279,15 +326,15 @@ impl Attached {
                 settings.push(("ipv6/conf/all/forwarding".to_owned(), "1"));
             }
         }
-        self.set(&settings)
+        set(self.ns.as_fd(), &settings)
     }
 
     /// What was dropped, as it was counted last; what is 0 is left out.
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let edges = self.rules.edges.iter().flat_map(|edge| Reason::ALL.map(|reason| (edge, reason)));
-        let counted = edges.zip(&self.counted).filter(|(_, packets)| **packets > 0);
-        let named = |((edge, reason), packets): ((&Edge, Reason), &u64)| {
-            (format!("dropped at {}: {}", edge.interface, reason.as_str()), *packets)
+        let all = self.rules.interfaces().flat_map(|name| Reason::ALL.map(|reason| (name, reason)));
+        let counted = all.zip(&self.counted).filter(|(_, packets)| **packets > 0);
+        let named = |((name, reason), packets): ((&str, Reason), &u64)| {
+            (format!("dropped at {name}: {}", reason.as_str()), *packets)
         };
         counted.map(named).collect()
     }
@@ -301,15 +348,37 @@ impl Attached {
         give_back(self.ns.as_fd(), outer)?;
         unpin(&self.pin)
     }
+}
 
-    fn set(&self, settings: &[(String, &str)]) -> Result<()> {
-        ns::in_net(self.ns.as_fd(), || {
-            for (name, value) in settings {
-                fs::write(format!("/proc/sys/net/{name}"), value)
-                    .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))?;
-            }
-            Ok(())
-        })?
+/// Settings of a namespace, under `/proc/sys/net`.
+pub(crate) fn set(ns: BorrowedFd<'_>, settings: &[(String, &str)]) -> Result<()> {
+    ns::in_net(ns, || {
+        for (name, value) in settings {
+            fs::write(format!("/proc/sys/net/{name}"), value)
+                .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))?;
+        }
+        Ok(())
+    })?
+}
+
+/// Sets every interface of a partition's namespace down, and removes its links.
+pub(crate) fn close(ns: BorrowedFd<'_>) -> Result<()> {
+    let mut net = Net::in_ns(ns)?;
+    for link in net.links()?.into_iter().filter(|link| link.name != "lo") {
+        if link.group == LINKS {
+            remove(&mut net, &link.name)?;
+        } else {
+            net.set_down(&link.name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes an end of a link, which may go by itself at any time, with the network of its other end.
+pub(crate) fn remove(net: &mut Net, name: &str) -> Result<()> {
+    match net.delete(name) {
+        Err(e) if net.find(name)?.is_some() => Err(e),
+        _ => Ok(()),
     }
 }
 
@@ -340,6 +409,10 @@ pub fn give_back_others(pins: &Path, wanted: &[LabelName], outer: BorrowedFd<'_>
 pub(crate) fn give_back(ns: BorrowedFd<'_>, outer: BorrowedFd<'_>) -> Result<()> {
     let mut net = Net::in_ns(ns)?;
     for link in net.links()?.into_iter().filter(|link| link.name != "lo" && link.name != TUNNEL) {
+        if link.group == LINKS {
+            remove(&mut net, &link.name)?;
+            continue;
+        }
         net.set_down(&link.name)?;
         net.move_to(&link.name, outer)?;
     }

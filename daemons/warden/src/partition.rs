@@ -1,4 +1,5 @@
-//! A partition: a compartment that is there without sessions. It is started again by the site's rule when it ends, and then is off.
+//! A partition: a compartment that is there without sessions. It is started again by the site's rule when it ends, and then is off. Its
+//! interfaces, if the site gives it any, are up while it runs.
 
 use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
@@ -7,7 +8,9 @@ use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
 use crate::making::Image;
+use crate::networks::{self, Attached};
 use crate::options::Options;
+use crate::ruleset::PARTITION;
 use crate::uids::{Own, Uids};
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::{Fatal, log, selinux};
@@ -83,6 +86,8 @@ pub struct Partition {
     /// Which block of uids is its own: none that a label can have.
     slot: u16,
     rule: Rule,
+    /// Whether it has interfaces of the host's.
+    has_card: bool,
     /// Whether something of an earlier run has its files open.
     held: Held,
     state: State,
@@ -103,6 +108,8 @@ pub struct Resources<'a> {
     pub uids: &'a Uids,
     /// The image of the site's programs.
     pub image: PathBuf,
+    /// Its own networks, if the site gives it any.
+    pub attached: Option<&'a Attached>,
 }
 
 impl Partition {
@@ -118,7 +125,7 @@ impl Partition {
                 let step = || format!("name the partition {}", asked.name());
                 let label = site.label_name(asked.label());
                 let label = label.ok_or_else(|| Fatal::new(step(), "its label has no name"))?;
-                let log_name = LabelName::new(&format!("partition/{}", asked.name()));
+                let log_name = LabelName::new(&format!("{PARTITION}{}", asked.name()));
                 let rule = Rule { restart: asked.restart(), again: VecDeque::new() };
                 Ok(Self {
                     asked: asked.clone(),
@@ -126,6 +133,7 @@ impl Partition {
                     log_name: log_name.map_err(|e| Fatal::new(step(), e))?,
                     slot,
                     rule,
+                    has_card: site.networks_of(asked.name()).next().is_some(),
                     held: Held::default(),
                     state: State::Waits,
                     logs: None,
@@ -217,7 +225,7 @@ impl Partition {
     }
 
     fn spec(&self, resources: &Resources<'_>, contexts: Option<Contexts>) -> Spec {
-        let Resources { options, site, uids, image } = resources;
+        let Resources { options, site, uids, image, .. } = resources;
         Spec {
             label: self.label.clone(),
             cgroup: format!("levee/{}-{}/{}", site.name(), uids.block(), self.slot),
@@ -245,7 +253,7 @@ impl Partition {
     pub fn start(&mut self, resources: &Resources<'_>) -> Result<(), Fatal> {
         let step = format!("start the partition {}", self.name());
         let fault = |e: &dyn std::fmt::Display| Fatal::new(&step, e);
-        let Resources { options, site, uids, .. } = resources;
+        let Resources { options, site, uids, attached, .. } = resources;
         let logs = match self.logs.take() {
             Some(logs) => logs,
             None => Logs::start(Some(&self.log_name), uids.own(Own::Logger(self.slot)), options)?,
@@ -256,7 +264,12 @@ impl Partition {
         let label = site.label(&self.label).ok_or_else(|| fault(&"the site does not have its label"))?;
         let contexts = selinux::contexts(site, &label)?;
         let sockets = contexts.as_ref().map(|contexts| contexts.processes.clone());
-        let network = Network::new().map_err(|e| fault(&e))?.in_context(sockets);
+        let network = match attached {
+            Some(attached) => attached.close().and_then(|()| attached.network()),
+            None if self.has_card => return Err(fault(&"its networks are not there")),
+            None => Network::new(),
+        };
+        let network = network.map_err(|e| fault(&e))?.in_context(sockets);
         let plan = Plan::new(&self.spec(resources, contexts));
         let compartment = Compartment::begin(&plan, &network, &init, log.as_fd()).map_err(|e| fault(&e))?;
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
@@ -265,7 +278,7 @@ impl Partition {
         let running = Running { compartment, since, said: None, ended: None, network };
         self.state = State::Runs(Box::new(running));
         self.starts = self.starts.saturating_add(1);
-        Ok(())
+        attached.map_or(Ok(()), Attached::open).map_err(|e| fault(&e))
     }
 
     /// Whether it is to be looked at again soon, though nothing happens.
@@ -366,6 +379,11 @@ impl Partition {
             State::Runs(mut running) => {
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.
                 let _ = running.compartment.kill();
+                if self.has_card
+                    && let Err(e) = networks::close(running.network.ns())
+                {
+                    log!("the partition {}: its interfaces are up still: {e}", self.asked.name());
+                }
                 // That is closed, and so has something to say, long before all is gone.
                 running.said = None;
                 State::Ends(running, off)

@@ -377,6 +377,8 @@ impl Server {
         let running = status.collect();
         let mut steering = outer::dropped(&self.tunnels);
         steering.extend(self.networks.counters());
+        let of = |one: &Partition| self.networks.at(one.log_name()).map(Attached::counters);
+        steering.extend(self.partitions.iter().filter_map(of).flatten());
         if self.site.frames().is_some() {
             steering.extend(self.framed.counters());
         }

@@ -27,6 +27,8 @@ const TEMPORARY: u64 = 64 << 20;
 
 /// Steering slots: the one vault's.
 pub const SLOTS: u16 = 1;
+/// The steering slot of the only vault.
+pub const SLOT: u16 = 1;
 
 /// Where the person's programs begin, and what they are found in.
 const HOME: &str = "/home/user";
@@ -80,7 +82,8 @@ pub struct Remains {
 }
 
 impl Session {
-    /// Begins the compartment, without its vault: [`Session::hear`] says when it is built. `outer` is the tunnel's local address.
+    /// Begins the compartment, without its vault: [`Session::hear`] says when it is built. `network` has nothing but
+    /// `lo` yet; `outer` is the tunnel's local address.
     ///
     /// # Errors
     /// The step that failed; then nothing of it is left.
@@ -88,17 +91,16 @@ impl Session {
         open: Open,
         options: &Options,
         uids: &Uids,
-        slot: u16,
+        network: Network,
         outer: IpAddr,
         steering: &SteeringKey,
     ) -> Result<Self, Fatal> {
-        let uid_base = uids.compartment(slot);
-        let logs = Logs::start(Some(&open.label), uids.own(Own::Logger(slot)), options)?;
+        let uid_base = uids.compartment(SLOT);
+        let logs = Logs::start(Some(&open.label), uids.own(Own::Logger(SLOT)), options)?;
         let step = |e: levee_sys::Error| Fatal::new("start the session's compartment", e);
         // A port of its own, so that no other session's datagrams are merged with this one's.
         let group = steering_group(SocketAddr::new(outer, 0), SLOTS, outer::QUEUE, steering)
             .map_err(|e| Fatal::new("open the tunnel's UDP socket", e))?;
-        let network = Network::new().map_err(step)?;
         let interface = Interface {
             name: "levee0".into(),
             mtu: open.mtu.into(),

@@ -1,11 +1,13 @@
 //! The warden of a workstation: signer, keyer and TPE, and for the one session there may be a vault and an
 //! ephemeral compartment, gone when the session ends (object reuse).
 
+use crate::behind::{Behind, Kept};
+use crate::compartment::Network;
 use crate::key::Key;
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
 use crate::process::{Heard, Process, Start};
-use crate::session::{Open, Remains, SLOTS, Session};
+use crate::session::{Open, Remains, SLOT, SLOTS, Session};
 use crate::standing::{self, Given};
 use crate::supervisor::Processes;
 use crate::uids::{Own, Uids};
@@ -39,9 +41,6 @@ const QUIET: Duration = levee_ipc::client::SILENCE;
 /// Processes that every workstation has, in the order in which they are started; the last where its site has two layers.
 const STANDING: [Role; 4] = [Role::Signer, Role::Keyer, Role::Tpe, Role::Layer];
 
-/// The steering slot of the only vault.
-const SLOT: u16 = 1;
-
 /// `workstation.toml`, as `levee enrol host` writes it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -67,6 +66,8 @@ pub struct Bundle {
     layer_port: Option<u16>,
     /// The group of this host whose members may use `levee-tpe`, one of them at a time; without it, root alone.
     people: Option<String>,
+    /// A machine that is behind this workstation, and the labels that it is for.
+    behind: Option<Behind>,
 }
 
 impl Bundle {
@@ -75,7 +76,14 @@ impl Bundle {
     /// # Errors
     /// It is not as it should be; in words.
     pub fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|e| e.to_string())
+        let bundle: Self = toml::from_str(text).map_err(|e| e.to_string())?;
+        if let Some(behind) = &bundle.behind {
+            behind.check()?;
+            if bundle.tunnel == Tunnel::Other {
+                return Err("another client's tunnel has no compartment for a machine: take out `tunnel`, or [behind]".into());
+            }
+        }
+        Ok(bundle)
     }
 }
 
@@ -127,6 +135,8 @@ pub struct Workstation {
     /// The second tunnel, where there is one: where it leads, its sockets, and why nothing passes.
     layer: Option<(SocketAddr, outer::Layer)>,
     layer_down: Option<String>,
+    /// The interface of the machine behind, if there is one.
+    behind: Option<Kept>,
     uids: Uids,
     /// Which slot an SPI names: of one, always that one.
     steering: SteeringKey,
@@ -182,6 +192,10 @@ impl Workstation {
         let layer = layer.map(|to| outer::workstation_layer(to).map(|sockets| (to, sockets))).transpose();
         let layer = layer.map_err(|e| Fatal::new("open the second tunnel", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
+        let pins = options.run.join(state::NETWORKS);
+        let take = |behind| Kept::take(behind, &options.programs, &pins);
+        let behind = bundle.behind.map(take).transpose();
+        let behind = behind.map_err(|e| Fatal::new("keep the machine behind apart", e))?;
         let processes = Processes::new()?;
         let enrolled = certificates(&options.config)
             .map_err(|e| Fatal::new(format!("read the certificates in {}", options.config.display()), e))?;
@@ -197,6 +211,7 @@ impl Workstation {
             suites: bundle.suites,
             layer,
             layer_down: None,
+            behind,
             uids,
             steering: SteeringKey::random().map_err(|e| Fatal::new("draw a key", e))?,
             commands,
@@ -316,6 +331,9 @@ impl Workstation {
     /// Ends everything.
     pub fn stop(mut self) {
         self.close();
+        if let Some(Err(e)) = self.behind.as_ref().map(Kept::release) {
+            log!("the interface of the machine behind stays where it is: {e}");
+        }
         self.processes.end();
         self.last_words.into_iter().for_each(LastWords::wait);
         self.logs.finish().into_iter().for_each(LastWords::wait);
@@ -414,7 +432,11 @@ impl Workstation {
             && session.comes_up()
         {
             let id = session.id();
-            self.tell_tpe(WorkstationEvent::Up(id));
+            let machine = self.behind.as_ref().filter(|behind| behind.is_for(session.label()));
+            match machine.map_or(Ok(()), Kept::join) {
+                Ok(()) => self.tell_tpe(WorkstationEvent::Up(id)),
+                Err(e) => self.not_opened(id, e.to_string()),
+            }
         }
     }
 
@@ -473,7 +495,10 @@ impl Workstation {
             (None, SocketAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
             (None, SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let session = Session::start(open, &self.options, &self.uids, SLOT, outer, &self.steering)?;
+        let behind = self.behind.as_ref().filter(|behind| behind.is_for(&label));
+        let network = behind.map_or_else(Network::new, |behind| behind.network(&label));
+        let network = network.map_err(|e| Fatal::new("make the session's network", e))?;
+        let session = Session::start(open, &self.options, &self.uids, network, outer, &self.steering)?;
         let (key, uid) = (Key::at(Role::Vault, &label), self.uids.own(Own::Vault(SLOT)));
         let vault = Process::start_as::<VaultPart>(Start::new(key, uid, &self.options, session.logs()))
             .map_err(|e| Fatal::new("start the vault", e))?;
@@ -496,6 +521,10 @@ impl Workstation {
 
     /// Ends the session there is: its programs, files and keys are gone when this returns.
     fn close(&mut self) {
+        // Before anything else, and also where the session did not come so far.
+        if let Some(Err(e)) = self.behind.as_ref().map(Kept::leave) {
+            log!("the interface of the machine behind stays where it is: {e}");
+        }
         let Some(session) = self.session.take() else { return };
         if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, session.label())) {
             vault.kill();

@@ -65,6 +65,8 @@ pub struct Link {
     pub up: bool,
     /// Largest packet, in bytes.
     pub mtu: u32,
+    /// The group that it was put in; 0 if in none.
+    pub group: u32,
 }
 
 impl Net {
@@ -211,15 +213,26 @@ impl Net {
 
     /// Creates a pair of virtual Ethernet interfaces; `peer` is born in `peer_ns` where one is given.
     pub fn add_veth(&mut self, name: &str, peer: &str, peer_ns: Option<BorrowedFd<'_>>) -> Result<()> {
+        self.add_veth_of_group(name, peer, peer_ns, 0)
+    }
+
+    /// As [`Net::add_veth`], both in a group, by which they are known from interfaces that others made.
+    pub fn add_veth_of_group(
+        &mut self,
+        name: &str,
+        peer: &str,
+        peer_ns: Option<BorrowedFd<'_>>,
+        group: u32,
+    ) -> Result<()> {
         check_name(name)?;
         check_name(peer)?;
         let mut other = LinkMessage::default();
-        other.attributes.push(LinkAttribute::IfName(peer.to_owned()));
+        other.attributes.extend([LinkAttribute::IfName(peer.to_owned()), LinkAttribute::Group(group)]);
         if let Some(fd) = peer_ns {
             other.attributes.push(LinkAttribute::NetNsFd(fd.as_raw_fd()));
         }
         let mut message = LinkMessage::default();
-        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.extend([LinkAttribute::IfName(name.to_owned()), LinkAttribute::Group(group)]);
         message.attributes.push(LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
@@ -385,11 +398,13 @@ impl Link {
             name: String::new(),
             up: message.header.flags.contains(LinkFlags::Up),
             mtu: 0,
+            group: 0,
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::Group(group) => link.group = *group,
                 _ => {}
             }
         }

@@ -2,7 +2,7 @@
 //! through the first alone, and a host outside. Streams and datagrams, by our own client and by iperf3.
 //!
 //! Natively the three are network namespaces in a chain, and the middle one forwards. In levee, the place with a card is a compartment with
-//! a single-level network, and the host is on that network. Nothing in levee routes from a compartment to another: who has no card reaches nobody outside.
+//! a single-level network, and the host is on that network. Partitions with a card, and links that forward, are not measured here.
 
 use super::{CONGESTION, Measured, task};
 use crate::client::Target;

@@ -412,6 +412,25 @@ impl World {
         }
     }
 
+    /// Kills a workstation's warden without warning.
+    #[track_caller]
+    pub fn kill_workstation(&mut self, workstation: &str) {
+        let mut warden = self.take_workstation(workstation);
+        warden.kill().expect("kill the warden");
+        warden.wait().expect("reap the warden");
+    }
+
+    /// Stops a workstation in good order.
+    #[track_caller]
+    pub fn stop_workstation(&mut self, workstation: &str) {
+        terminate(self.take_workstation(workstation));
+    }
+
+    fn take_workstation(&mut self, workstation: &str) -> Child {
+        let at = self.agents.iter().position(|(name, _)| name == workstation).expect("a running workstation");
+        self.agents.remove(at).1
+    }
+
     /// Stops the server in good order.
     #[track_caller]
     pub fn stop_server(&mut self) {

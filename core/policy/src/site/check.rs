@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::draft::{Draft, DraftServer};
-use super::partition;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
+use super::{card, partition};
 use crate::label::Range;
 use crate::names::LabelName;
 use crate::vocabulary::{Vocabulary, nearest};
@@ -43,7 +43,8 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
                 name_length(reader, vocabulary, &range);
             }
             let slots = draft.server.as_ref().map(|server| server.slots);
-            partition::check(reader, parts, slots, vocabulary);
+            partition::check(reader, parts, &draft.networks.read, slots, vocabulary);
+            card::check(reader, draft, parts, vocabulary);
             releasers(reader, draft, parts, vocabulary);
         }
     }
@@ -224,7 +225,8 @@ fn releasers(reader: &mut Reader<'_>, draft: &Draft, parts: &partition::Draft, v
             reader.problem(ProblemKind::Unreachable, &first.span, what, remedy);
         }
         if !services.read.iter().any(|service| service.range.value.contains(label))
-            && !networks.read.iter().any(|network| network.labels.value.contains(label))
+            && !(networks.read.iter())
+                .any(|network| network.partition.is_none() && network.labels.value.contains(label))
         {
             let what = format!("nobody can have a session at {words}, where messages are released");
             let remedy = "offer a service there: a session is at a label where something can be reached";

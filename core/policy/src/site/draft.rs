@@ -8,9 +8,9 @@ use ipnet::IpNet;
 
 use super::read::At;
 use super::services::DraftService;
-use super::{HostPpk, NetworkHost, SecondFactor, federation, partition};
+use super::{HostPpk, NetworkHost, Protocol, SecondFactor, federation, partition};
 use crate::label::Range;
-use crate::names::{DomainName, HostName, InterfaceName, ServiceName, UserName};
+use crate::names::{DomainName, HostName, InterfaceName, PartitionName, ServiceName, UserName};
 use crate::vocabulary::Vocabulary;
 
 /// Everything of a file.
@@ -77,6 +77,8 @@ pub(super) struct DraftNetwork {
     pub labels: At<Range>,
     pub domain: Option<At<u32>>,
     pub addresses: Vec<At<IpNet>>,
+    pub partition: Option<At<PartitionName>>,
     pub services: Vec<At<ServiceName>>,
+    pub ports: Vec<At<(Protocol, u16)>>,
     pub hosts: Vec<At<NetworkHost>>,
 }

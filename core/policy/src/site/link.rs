@@ -1,10 +1,12 @@
-//! `[[link]]`: a network of two partitions at one label.
+//! `[[link]]`: a network of two partitions at one label, and what one of the two forwards for the other.
 
 use ipnet::IpNet;
 
+use super::networks;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::values::PARTITION_NAME;
+use super::{NetworkHost, Protocol};
 use crate::label::Label;
 use crate::names::{ChannelName, PartitionName};
 
@@ -20,6 +22,8 @@ const TAKEN: [&str; 3] = ["lo", "all", "default"];
 pub struct Link {
     name: ChannelName,
     ends: [(PartitionName, IpNet); 2],
+    ports: Vec<(Protocol, u16)>,
+    hosts: Vec<NetworkHost>,
 }
 
 impl Link {
@@ -32,20 +36,42 @@ impl Link {
     pub fn ends(&self) -> &[(PartitionName, IpNet); 2] {
         &self.ends
     }
+
+    /// The ports of the end without a network that hosts on the other's networks may reach; none means none.
+    pub fn ports(&self) -> &[(Protocol, u16)] {
+        &self.ports
+    }
+
+    /// The hosts on the other's networks that the end without a network may reach; none means none.
+    pub fn hosts(&self) -> &[NetworkHost] {
+        &self.hosts
+    }
+
+    /// Whether anything is forwarded between the end without a network and the other's networks.
+    pub fn is_routed(&self) -> bool {
+        !self.ports.is_empty() || !self.hosts.is_empty()
+    }
 }
 
 /// A link as read, with the places of its name, its partitions and its addresses.
 pub(super) struct ReadLink {
     pub name: At<ChannelName>,
     pub ends: [At<PartitionName>; 2],
-    addresses: [At<IpNet>; 2],
+    pub addresses: [At<IpNet>; 2],
+    pub ports: Vec<At<(Protocol, u16)>>,
+    pub hosts: Vec<At<NetworkHost>>,
 }
 
 impl ReadLink {
     /// As it is known from now on.
     pub(super) fn into_link(self) -> Link {
         let ([one, other], [first, second]) = (self.ends, self.addresses);
-        Link { name: self.name.value, ends: [(one.value, first.value), (other.value, second.value)] }
+        Link {
+            name: self.name.value,
+            ends: [(one.value, first.value), (other.value, second.value)],
+            ports: self.ports.into_iter().map(|port| port.value).collect(),
+            hosts: self.hosts.into_iter().map(|host| host.value).collect(),
+        }
     }
 }
 
@@ -67,7 +93,8 @@ pub(super) fn read(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadLink>
     });
     let two = "name two, in the order of the partitions";
     let (ends, addresses) = (pair(reader, between, two), pair(reader, addresses, two));
-    Some(ReadLink { name: name?, ends: ends?, addresses: addresses? })
+    let (ports, hosts) = (networks::ports(reader, keys), networks::hosts(reader, keys));
+    Some(ReadLink { name: name?, ends: ends?, addresses: addresses?, ports: ports?, hosts: hosts? })
 }
 
 fn pair<T>(

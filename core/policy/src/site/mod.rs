@@ -1,6 +1,7 @@
 //! The site: everything `site.toml` says, in types that an invalid site has no value in.
 
 mod audit;
+mod card;
 mod check;
 mod cipher;
 mod crypto;
@@ -58,7 +59,7 @@ pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Layer, Vault};
 
 use crate::domain::Domain;
 use crate::label::{Label, Range};
-use crate::names::{HostName, LabelName, PostureName, ServiceName, SiteName, UserName};
+use crate::names::{HostName, LabelName, PartitionName, PostureName, ServiceName, SiteName, UserName};
 use crate::vocabulary::Vocabulary;
 
 /// Steering slots at most. Slot 0 is the keyer's.
@@ -272,9 +273,22 @@ impl Site {
         self.services_at(label).fold(Needs::default(), |needs, service| needs.and(&service.needs))
     }
 
-    /// The networks at a label: single-level ones, and those whose packets may carry it.
+    /// The networks of a label's compartment: single-level ones, and those whose packets may carry it. Those of partitions are not.
     pub fn networks_at<'a>(&'a self, label: &'a Label) -> impl Iterator<Item = &'a Network> {
-        self.networks.iter().filter(move |network| network.labels.contains(label))
+        self.networks
+            .iter()
+            .filter(move |network| network.partition.is_none() && network.labels.contains(label))
+    }
+
+    /// The networks of a partition.
+    pub fn networks_of<'a>(&'a self, partition: &'a PartitionName) -> impl Iterator<Item = &'a Network> {
+        self.networks.iter().filter(move |network| network.partition.as_ref() == Some(partition))
+    }
+
+    /// Which end of a link forwards between the link's other end and its own networks: 0 or 1; `None` where nothing is forwarded.
+    pub fn forwarder(&self, link: &Link) -> Option<usize> {
+        let has_card = |(name, _): &(PartitionName, IpNet)| self.networks_of(name).next().is_some();
+        if link.is_routed() { link.ends().iter().position(has_card) } else { None }
     }
 
     /// All that a session at a label may reach, and nothing else.

@@ -4,17 +4,16 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use toml::Spanned;
-use toml::de::DeValue;
 
 use super::draft::{Draft, DraftNetwork};
 use super::problem::ProblemKind;
-use super::reach::NetworkHost;
+use super::reach::{NetworkHost, Protocol};
 use super::read::{At, Keys, Reader};
 use super::reference;
-use super::values::{NAME, port, protocol, range};
+use super::values::{NAME, PARTITION_NAME, port, protocol, range};
 use crate::domain::Domain;
 use crate::label::Range;
-use crate::names::{InterfaceName, ServiceName};
+use crate::names::{InterfaceName, PartitionName, ServiceName};
 use crate::vocabulary::Vocabulary;
 
 /// A network: an interface that belongs to one label, or whose packets carry one of several each.
@@ -23,13 +22,15 @@ pub struct Network {
     pub(super) interface: InterfaceName,
     pub(super) labels: Range,
     pub(super) domain: Option<u32>,
+    pub(super) partition: Option<PartitionName>,
     pub(super) addresses: Vec<IpNet>,
     pub(super) services: Vec<ServiceName>,
+    pub(super) ports: Vec<(Protocol, u16)>,
     pub(super) hosts: Vec<NetworkHost>,
 }
 
 impl Network {
-    /// The interface: it is moved into the label's compartment or, where it has several, to where their packets are parted.
+    /// The interface: it is moved into the label's compartment, into a partition or, where it has several labels, to where their packets are parted.
     pub fn interface(&self) -> &InterfaceName {
         &self.interface
     }
@@ -44,6 +45,11 @@ impl Network {
         self.domain
     }
 
+    /// The partition that has the interface; `None` where the compartment of its label has it.
+    pub fn partition(&self) -> Option<&PartitionName> {
+        self.partition.as_ref()
+    }
+
     /// The interface's own addresses there, with the network's prefix length.
     pub fn addresses(&self) -> &[IpNet] {
         &self.addresses
@@ -54,7 +60,12 @@ impl Network {
         &self.services
     }
 
-    /// The hosts on it that sessions at its label may reach; none means none.
+    /// The ports of its partition that hosts on it may reach; none means none.
+    pub fn ports(&self) -> &[(Protocol, u16)] {
+        &self.ports
+    }
+
+    /// The hosts on it that sessions at its label, or its partition, may reach; none means none.
     pub fn hosts(&self) -> &[NetworkHost] {
         &self.hosts
     }
@@ -79,24 +90,42 @@ pub(super) fn read(
         Some(value) => reader.parsed_list(value, "service name", NAME),
         None => Some(Vec::new()),
     };
-    let hosts = match keys.get("hosts") {
-        Some(value) => network_hosts(reader, value),
-        None => Some(Vec::new()),
+    let partition = match keys.get("partition") {
+        Some(value) => reader.parsed(value, "partition name", PARTITION_NAME).map(Some),
+        None => Some(None),
     };
+    let (ports, hosts) = (ports(reader, keys), hosts(reader, keys));
     Some(DraftNetwork {
         interface: interface?,
         labels: labels.0?,
         domain: labels.1,
         addresses: addresses?,
+        partition: partition?,
         services: services?,
+        ports: ports?,
         hosts: hosts?,
     })
 }
 
-fn network_hosts<'t>(
-    reader: &mut Reader<'_>,
-    value: &'t Spanned<DeValue<'t>>,
-) -> Option<Vec<At<NetworkHost>>> {
+/// `ports`, which others may reach.
+pub(super) fn ports(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<At<(Protocol, u16)>>> {
+    let Some(value) = keys.get("ports") else { return Some(Vec::new()) };
+    let items = reader.list(value, "ports")?;
+    let read: Vec<_> = items
+        .iter()
+        .map(|item| {
+            let keys = reader.subtable(item, "a port", &reference::OPEN_PORT.names())?;
+            let (port, protocol) = (port(reader, &keys), protocol(reader, &keys));
+            let port = port?;
+            Some(At::new((protocol?, port.value), port.span))
+        })
+        .collect();
+    read.into_iter().collect()
+}
+
+/// `hosts`, which may be reached.
+pub(super) fn hosts(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<At<NetworkHost>>> {
+    let Some(value) = keys.get("hosts") else { return Some(Vec::new()) };
     let items = reader.list(value, "hosts")?;
     let read: Vec<_> = items
         .iter()

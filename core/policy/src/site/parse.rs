@@ -209,8 +209,10 @@ fn built_network(network: DraftNetwork) -> Network {
         interface: network.interface.value,
         labels: network.labels.value,
         domain: network.domain.map(|domain| domain.value),
+        partition: network.partition.map(|partition| partition.value),
         addresses: values(network.addresses),
         services: values(network.services),
+        ports: values(network.ports),
         hosts: values(network.hosts),
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 
+use super::card;
+use super::draft::DraftNetwork;
 use super::guard::{self, Guard, ReadGuard};
 use super::link::{self, ReadLink};
 use super::problem::ProblemKind;
@@ -211,6 +213,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// The filters of all guards.
+    pub(super) fn filters(&self) -> impl Iterator<Item = &PartitionName> {
+        self.channels.iter().filter_map(|read| Some(&read.guard.as_ref()?.filter.value))
+    }
+
     /// Each guard whose messages people release: who they are, and the label of what they are shown.
     pub(super) fn released(&self) -> impl Iterator<Item = (&[At<UserName>], &Label)> {
         self.channels.iter().filter_map(|read| {
@@ -397,7 +404,13 @@ pub(super) fn outside(reader: &mut Reader<'_>, draft: &Draft, own_kernel: &[At<R
 }
 
 /// Holds partitions and channels against each other, and the flow by all channels together against the lattice.
-pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, vocabulary: &Vocabulary) {
+pub(super) fn check(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    networks: &[DraftNetwork],
+    slots: Option<u16>,
+    vocabulary: &Vocabulary,
+) {
     let Draft { partitions, channels, links } = draft;
     let places = usize::from(slots.unwrap_or(0)).saturating_add(partitions.len());
     if let Some((name, ..)) = partitions.first().filter(|_| places > usize::from(MAX_SLOTS)) {
@@ -432,12 +445,12 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
             reader.problem(ProblemKind::BadValue, &name.span, what, "write `kind = \"oneway\"`");
         }
         filter(reader, draft, read, from);
-        steps.push((name, Step { from, to, passage: channel.passage }));
+        steps.push((name.value.as_str(), &name.span, Step { from, to, passage: channel.passage }));
     }
     for ReadLink { name, ends, .. } in links {
         unknown(reader, draft, ends);
         let [Some(one), Some(other)] = ends.each_ref().map(|end| place(&end.value)) else { continue };
-        let step = |from, to| (name, Step { from, to, passage: Passage::OneWay });
+        let step = |from, to| (name.value.as_str(), &name.span, Step { from, to, passage: Passage::OneWay });
         // One whose ends differ in label is told of by itself.
         if one != other
             && partitions.get(one).map(|one| &one.1.value)
@@ -450,7 +463,10 @@ pub(super) fn check(reader: &mut Reader<'_>, draft: &Draft, slots: Option<u16>, 
         partitions.iter().find(|(known, ..)| known.value == *name).map(|(_, label, _)| &label.value)
     };
     link::check(reader, links, label);
-    forbidden(reader, draft, &steps, vocabulary);
+    let mut places: Vec<(&str, &Label)> =
+        partitions.iter().map(|(name, label, _)| (name.value.as_str(), &label.value)).collect();
+    card::steps(networks, &mut places, &mut steps);
+    forbidden(reader, &places, &steps, vocabulary);
 }
 
 /// Tells of ends that are no partitions.
@@ -490,26 +506,23 @@ fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usiz
     }
 }
 
+/// A step of information from one place to another: what it is called, where the file says so, and between which places.
+pub(super) type Way<'a> = (&'a str, &'a std::ops::Range<usize>, Step);
+
 /// Tells the shortest way by which information gets where it must not.
-fn forbidden(
-    reader: &mut Reader<'_>,
-    draft: &Draft,
-    steps: &[(&At<ChannelName>, Step)],
-    vocabulary: &Vocabulary,
-) {
-    let labels: Vec<Label> = draft.partitions.iter().map(|(_, label, _)| label.value.clone()).collect();
-    let plain: Vec<Step> = steps.iter().map(|(_, step)| *step).collect();
+fn forbidden(reader: &mut Reader<'_>, places: &[(&str, &Label)], steps: &[Way<'_>], vocabulary: &Vocabulary) {
+    let labels: Vec<Label> = places.iter().map(|(_, label)| (*label).clone()).collect();
+    let plain: Vec<Step> = steps.iter().map(|(_, _, step)| *step).collect();
     let Some(way) = flow::forbidden(&labels, &plain) else { return };
     let at = |place: usize| {
-        let (name, label, _) = draft.partitions.get(place)?;
-        let label = vocabulary.text(&label.value).unwrap_or_default();
-        Some(format!("{} ({label})", name.value))
+        let (name, label) = places.get(place)?;
+        Some(format!("{name} ({})", vocabulary.text(label).unwrap_or_default()))
     };
     let way: Vec<_> = way.iter().filter_map(|number| steps.get(*number)).collect();
-    let Some((last, Step { to, .. })) = way.last() else { return };
+    let Some((_, last, Step { to, .. })) = way.last() else { return };
     let mut text = String::new();
-    for (name, step) in &way {
-        text.push_str(&format!("{} -[{}]-> ", at(step.from).unwrap_or_default(), name.value));
+    for (name, _, step) in &way {
+        text.push_str(&format!("{} -[{name}]-> ", at(step.from).unwrap_or_default()));
     }
     text.push_str(&at(*to).unwrap_or_default());
     let what = format!("information gets where the lattice forbids it: {text}");
@@ -518,5 +531,5 @@ fn forbidden(
     } else {
         "remove one of these channels, or declare the whole way as one guard"
     };
-    reader.problem(ProblemKind::Flow, &last.span, what, remedy);
+    reader.problem(ProblemKind::Flow, last, what, remedy);
 }

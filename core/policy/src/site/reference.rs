@@ -468,7 +468,7 @@ pub(super) const NETWORK: Section = Section {
         must(
             "interface",
             "1 to 15 letters, digits, '.', '_', '-' or '@'",
-            "The host's interface. It is moved into the label's network while levee runs, or to where its packets are parted.",
+            "The host's interface. While levee runs it is in the label's network, in its partition's, or where its packets are parted.",
         ),
         may("label", "one label", "none", "What everything on it is."),
         may(
@@ -478,6 +478,12 @@ pub(super) const NETWORK: Section = Section {
             "In place of `label`: which labels its packets carry. Each goes to the compartment of its label; others are dropped.",
         ),
         may("domain", "the DOI of a [[domain]]", "none", "What the numbers in its packets' labels mean."),
+        may(
+            "partition",
+            "the name of a [[partition]] at the label",
+            "none",
+            "Which partition has the interface, in place of the label's compartment: up while it runs. Sessions do not reach it.",
+        ),
         must(
             "address",
             "an address with its prefix length, or a list of them",
@@ -487,18 +493,35 @@ pub(super) const NETWORK: Section = Section {
             "services",
             "a list of names of services",
             "[]",
-            "Which of the site's services its hosts may use.",
+            "Which of the site's services its hosts may use. A network of a partition has none.",
+        ),
+        may(
+            "ports",
+            "a list of { port, protocol }",
+            "[]",
+            "Which ports of its partition its hosts may reach.",
         ),
         may(
             "hosts",
             "a list of { address, port, protocol }",
             "[]",
-            "Which services of its hosts sessions at the label may use.",
+            "Which services of its hosts sessions at the label may use, or its partition's programs.",
         ),
     ],
 };
 
-/// `hosts = [{ … }]` of a network.
+/// `ports = [{ … }]` of a network or a link.
+pub(super) const OPEN_PORT: Section = Section {
+    head: "a partition's port",
+    needed: false,
+    means: "A port of a partition that hosts outside may reach.",
+    keys: &[
+        must("port", PORT, "Its number."),
+        must("protocol", "\"tcp\" or \"udp\"", "Its transport protocol."),
+    ],
+};
+
+/// `hosts = [{ … }]` of a network or a link.
 pub(super) const NETWORK_HOST: Section = Section {
     head: "a network's host",
     needed: false,
@@ -659,6 +682,7 @@ pub const SECTIONS: &[&Section] = &[
     &SERVICE,
     &NETWORK,
     &NETWORK_HOST,
+    &OPEN_PORT,
     &PARTITION,
     &CHANNEL,
     &LINK,

@@ -31,7 +31,7 @@ pub struct Network {
 }
 
 /// Settings of the namespace, under `/proc/sys/net`; the ones for IPv6 only where the host has IPv6.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 10] = [
     // Services bind low ports without privilege: every port in here is the compartment's.
     ("ipv4/ip_unprivileged_port_start", "0"),
     // What is remembered of earlier connections has a table of the machine's (`net/ipv4/tcp_metrics.c`), where one label's pushes out another's.
@@ -40,6 +40,8 @@ const SETTINGS: [(&str, &str); 9] = [
     // Nothing is forwarded from one interface to another.
     ("ipv4/conf/all/forwarding", "0"),
     ("ipv6/conf/all/forwarding", "0"),
+    // Nor by a route that its sender names.
+    ("ipv4/conf/all/accept_source_route", "0"),
     // Who asks by an interface for an address that another one has hears nothing: each is reached by its own.
     ("ipv4/conf/all/arp_ignore", "1"),
     // Addresses and routes come from the warden alone: no router advertisements, no link-local addresses.

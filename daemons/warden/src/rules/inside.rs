@@ -8,22 +8,27 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::process::Command;
 
-/// What levee-rules does: `load LABEL` or `count LABEL`, with the site file as standard input.
+/// What levee-rules does: `load LABEL` or `count LABEL`, with the site file as standard input, or `behind LABEL`, with a workstation's
+/// `[behind]` as JSON.
 ///
 /// # Errors
 /// What is wrong or failed, in words.
 pub fn main(arguments: &[String]) -> Result<(), String> {
     let [what, label] = arguments else {
-        return Err("usage: levee-rules load|count LABEL <SITE-FILE".into());
+        return Err("usage: levee-rules load|count|behind LABEL <SITE-FILE".into());
     };
     crate::maker::confine(&[], &[])?;
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("read the site file: {e}"))?;
+    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("read standard input: {e}"))?;
+    if what == "behind" {
+        let behind = serde_json::from_str(&text).map_err(|e| format!("read [behind]: {e}"))?;
+        return nft(&["-f", "-"], &super::behind::text(&behind)).map(drop);
+    }
     let site =
         Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
     let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
-    let label = site.label(&name).ok_or_else(|| format!("{name} is no label of the site"))?;
-    let rules = Ruleset::of(&site, &label);
+    let rules = Ruleset::named(&site, &name);
+    let rules = rules.ok_or_else(|| format!("{name} is no label or partition of the site"))?;
     match what.as_str() {
         "load" => nft(&["-f", "-"], &rules.to_string()).map(drop),
         "count" => {

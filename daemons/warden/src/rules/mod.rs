@@ -4,10 +4,14 @@
 //! | file | idea |
 //! |---|---|
 //! | here | the warden's side |
+//! | `behind` | the rules of a session with a machine behind the workstation |
 //! | `inside` | what levee-rules does |
 //! | `text` | the rules, as text that `nft -f` takes |
+//! | `partition` | those of a partition |
 
+mod behind;
 mod inside;
+mod partition;
 mod text;
 
 pub use inside::main;
@@ -58,6 +62,17 @@ impl Rules {
         let site = self.site()?;
         Maker::run(self.program("load", label, &site, ns), PATIENCE)
             .map_err(|why| Error::invalid(format!("load the rules of {label}'s networks"), why))
+    }
+
+    /// Loads the rules of a session's network in which a machine behind the workstation is, and waits until that is done. Of the text that
+    /// this was made with, [`crate::behind::Behind`] as JSON.
+    ///
+    /// # Errors
+    /// Why they are not loaded.
+    pub fn behind(&self, label: &LabelName, ns: BorrowedFd<'_>) -> Result<()> {
+        let machine = self.site()?;
+        Maker::run(self.program("behind", label, &machine, ns), PATIENCE)
+            .map_err(|why| Error::invalid("load the rules of the machine behind this workstation", why))
     }
 
     /// Has a label's counters read. Nobody waits.

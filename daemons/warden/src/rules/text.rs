@@ -1,4 +1,4 @@
-//! The rules of a label's networks, as text that `nft -f` takes.
+//! The rules of networks, as text that `nft -f` takes.
 
 use crate::ruleset::{Edge, Reason, Ruleset, TABLE, TUNNEL};
 use ipnet::IpNet;
@@ -6,23 +6,32 @@ use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
 
 /// The keyword for an address's family.
-fn family(address: IpAddr) -> &'static str {
+pub(super) fn family(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "ip" } else { "ip6" }
 }
 
 /// Neighbours are found by ICMPv6 (RFC 4861), and only from the link itself: hence the hop limit.
-const NEIGHBOURS: &str = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept";
+pub(super) const NEIGHBOURS: &str =
+    "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept";
 
 impl Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Naming the table before deleting it makes the deletion succeed where there is none; all is one transaction.
         writeln!(f, "table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{")?;
-        self.each(f, |text, index, _| {
-            for reason in Reason::ALL {
-                let _ = writeln!(text, "  counter {} {{ }}", Self::counter(index, reason));
-            }
-        })?;
+        for counter in self.counters() {
+            writeln!(f, "  counter {counter} {{ }}")?;
+        }
+        match &self.links {
+            Some(links) => self.partition(f, links)?,
+            None => self.compartment(f)?,
+        }
+        writeln!(f, "}}")
+    }
+}
 
+impl Ruleset {
+    /// The chains of a label's compartment.
+    fn compartment(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // In front of all else, since a connection that is known is known whatever interface a packet of it comes by. IPv6 has no other
         // look at where a sender belongs.
         writeln!(f, "  chain origin {{\n    type filter hook prerouting priority raw; policy accept;")?;
@@ -114,13 +123,15 @@ impl Display for Ruleset {
             let counter = Self::counter(index, Reason::Own);
             let _ = writeln!(text, "    oifname \"{name}\" counter name {counter} drop");
         })?;
-        writeln!(f, "  }}\n}}")
+        writeln!(f, "  }}")
     }
-}
 
-impl Ruleset {
     /// Lines for each edge.
-    fn each(&self, f: &mut fmt::Formatter<'_>, line: impl Fn(&mut String, usize, &Edge)) -> fmt::Result {
+    pub(super) fn each(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        line: impl Fn(&mut String, usize, &Edge),
+    ) -> fmt::Result {
         let mut text = String::new();
         for (index, edge) in self.edges.iter().enumerate() {
             line(&mut text, index, edge);
@@ -129,7 +140,7 @@ impl Ruleset {
     }
 
     /// Drops what comes from, or goes to, anybody but the interface's own network.
-    fn others(text: &mut String, index: usize, edge: &Edge, reason: Reason) {
+    pub(super) fn others(text: &mut String, index: usize, edge: &Edge, reason: Reason) {
         let counter = Self::counter(index, reason);
         let (way, end) = if reason == Reason::Own { ("oifname", "daddr") } else { ("iifname", "saddr") };
         for (protocol, ip, is_v4) in [("ipv4", "ip", true), ("ipv6", "ip6", false)] {

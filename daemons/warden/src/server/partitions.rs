@@ -64,7 +64,8 @@ impl Server {
             return Ok(());
         }
         let (options, site, uids) = (&self.options, &self.site, &self.uids);
-        partition.start(&Resources { options, site, uids, image })?;
+        let attached = self.networks.at(partition.log_name());
+        partition.start(&Resources { options, site, uids, image, attached })?;
         let begun = partition.name().clone();
         links::lay(site, &self.partitions, &begun)
     }

@@ -50,7 +50,7 @@ pub(in crate::site) const PARTITION: Section = Section {
     head: "[[partition]]",
     needed: false,
     means: "A compartment that is there as long as the server runs, with or without sessions: a host name, processes, files, an empty network and a \
-            share of the machine of its own. Nobody reaches it but by channels.",
+            share of the machine of its own. Nobody reaches it but by channels, links and, where [[network]] names it, a network.",
     keys: &[
         must("name", PARTITION_NAME, "Its name, and its host name."),
         must("label", "one label", "What everything in it is."),
@@ -194,7 +194,7 @@ pub(in crate::site) const CHANNEL: Section = Section {
 pub(in crate::site) const LINK: Section = Section {
     head: "[[link]]",
     needed: false,
-    means: "A network of two partitions at one label: an interface in each, with a wire between them that nobody else has. A partition without one has no network at all.",
+    means: "A network of two partitions at one label: an interface in each, with a wire between them that nobody else has. A partition with neither a link nor a [[network]] has no network at all.",
     keys: &[
         must(
             "name",
@@ -206,6 +206,19 @@ pub(in crate::site) const LINK: Section = Section {
             "addresses",
             "two addresses of one network, with its prefix length",
             "The addresses of the two, in the same order.",
+        ),
+        may(
+            "ports",
+            "a list of { port, protocol }",
+            "[]",
+            "Where one of the two has a [[network]]: which ports of the other are reached by hosts there, under that one's addresses. That one's \
+             kernel forwards, while it runs.",
+        ),
+        may(
+            "hosts",
+            "a list of { address, port, protocol }",
+            "[]",
+            "Where one of the two has a [[network]]: which services of hosts there the other reaches, under that one's address.",
         ),
     ],
 };
