@@ -226,6 +226,8 @@ fn the_wikis_files_are_neither_fetched_nor_replaced_and_no_script_is_put_into_it
     let to = format!("Destination: {www}/.wiki/wiki.fossil");
     let words = ["-X", "MOVE", "-H", &to, &format!("{www}/mine")];
     assert!(curl(&world, "ws2", &words).ends_with("\n403"));
+    // With everything that lies beside it.
+    assert!(curl(&world, "ws2", &["-X", "DELETE", &format!("{www}/")]).ends_with("\n405"));
     // By the wiki itself: as files, attachments and unversioned files.
     for path in [
         ".wiki/wiki.fossil",
