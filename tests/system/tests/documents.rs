@@ -47,6 +47,17 @@ fn a_document_written_low_is_read_high_and_cannot_be_changed_there() {
         let moved = world.run("ws1", &["curl", "-sS", "--fail", "-X", "MOVE", "-H", &header, url]);
         assert_eq!(moved.status != 0, kept, "to {destination}: {}", moved.err);
     }
+    // What a move replaces is removed with all in it: neither that nor a removal is of everything.
+    let everything = "http://www.harbour.example/own/";
+    world.run("ws1", &["curl", "-sS", "--fail", "-X", "DELETE", everything]).refused();
+    world.run("ws1", &["curl", "-sS", "--fail", "-X", "MKCOL", "http://www.harbour.example/own/new/"]).ok();
+    for destination in
+        [everything, "/own/", "/own//", "/own/%2f", "//own/", "/own", "/", "/run/x", "nonsense"]
+    {
+        let header = format!("Destination: {destination}");
+        let url = "http://www.harbour.example/own/new/";
+        world.run("ws1", &["curl", "-sS", "--fail", "-X", "MOVE", "-H", &header, url]).refused();
+    }
     assert_eq!(get(&world, "/own/moved").ok(), "high water at nine");
     get(&world, &format!("/below/{}/secret", HIGH.replace('/', "+"))).refused();
     assert!(!get(&world, "/").ok().contains("secret"), "nothing of the high label shows");

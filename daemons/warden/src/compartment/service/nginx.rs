@@ -109,11 +109,19 @@ http {{
         if ($http_destination ~* "(/|%2f)(\.|%2e)") {{
             return 403 "not written: names that begin with a dot are the services' own\n";
         }}
+        # What a move or copy replaces is removed with all in it: it has a name of its own beneath /own/ (or /below/, where the mount refuses).
+        if ($http_destination !~* "^$|^(https?://[^/]*)?/(own|below)/([^/%]|%(?!2f))") {{
+            return 403 "not written: the destination is a name beneath /own/\n";
+        }}
         location = / {{
             root /etc/nginx/levee;
             ssi on;
             ssi_silent_errors on;
             try_files /index.html =404;
+        }}
+        # The services' own lie in it: it is neither removed nor copied as a whole.
+        location = /own/ {{
+            autoindex on;
         }}
         location /own/ {{
             autoindex on;
