@@ -46,9 +46,11 @@ pub fn shown(text: &str) -> String {
         .collect()
 }
 
-/// A control character, or one that shows text in another order than it stands.
+/// A control character, one that shows text in another order than it stands, ends a line, or is not seen.
 fn steers(char: char) -> bool {
-    char.is_control() || matches!(char, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    char.is_control()
+        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        || matches!(char, '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// The exit code of an answer, or of why there is none: 2.
@@ -71,7 +73,7 @@ pub fn fault(kind: &str, message: &str) {
         // Whether or not anybody reads it, the exit code says so.
         let _ = json_line(&json!({ "error": kind, "reason": message })).and_then(|line| raw(&line));
     } else {
-        eprintln!("levee: {message}");
+        eprintln!("levee: {}", message.lines().map(shown).collect::<Vec<_>>().join("\n"));
     }
 }
 
@@ -112,7 +114,9 @@ fn escaped(json: &str) -> String {
     for char in json.chars() {
         if steers(char) && char != '\n' {
             // What is left of these stands in strings alone, and writing to a string does not fail.
-            let _ = std::fmt::Write::write_fmt(&mut text, format_args!("\\u{:04x}", u32::from(char)));
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                let _ = std::fmt::Write::write_fmt(&mut text, format_args!("\\u{unit:04x}"));
+            }
         } else {
             text.push(char);
         }
@@ -214,10 +218,10 @@ mod tests {
 
     #[test]
     fn what_a_file_says_cannot_steer_the_terminal() {
-        let value = serde_json::json!({"why\u{9b}31m": ["a\x1b[31mb\u{85}\u{7f}\n\u{202e}d", "größer"]});
+        let value = serde_json::json!({"why\u{9b}31m": ["a\x1b[31mb\u{85}\u{7f}\n\u{202e}d\u{2028}\u{e0041}", "größer"]});
         let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
         assert!(!text.contains(|char| steers(char) && char != '\n') && text.contains("größer"), "{text:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
-        assert_eq!(shown("a\x1b[31mb\tc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
+        assert_eq!(shown("a\x1b[31mb\tc\u{202e}d\u{e0041}"), "a\u{fffd}[31mb c\u{fffd}d\u{fffd}");
     }
 }

@@ -71,6 +71,8 @@ struct Done {
 
 /// Ends the name of a label's own store.
 const OWN: &str = ".img";
+/// Behind the name of an image that a virtual machine has had as a disk: the host does not mount it, whatever it is called.
+const OF_A_MACHINE: &str = ".machine";
 /// Ends the name of an image that is on its way.
 const ON_ITS_WAY: &str = ".moving";
 
@@ -257,12 +259,20 @@ fn finish(mut pin: Pin, site: &Site, state: &Path, stores: &Path) -> Result<Done
     let at = |name: &str| stores.join(name);
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}; run this again", path.display());
     let on_its_way = |name: &str| at(&format!("{name}{ON_ITS_WAY}"));
-    let rename = |from: &Path, to: &Path| if from.exists() { fs::rename(from, to) } else { Ok(()) };
+    let mark = |image: &Path| PathBuf::from(format!("{}{OF_A_MACHINE}", image.display()));
+    let rename_one = |from: &Path, to: &Path| if from.exists() { fs::rename(from, to) } else { Ok(()) };
+    // What says of an image that it is not to be mounted is at its new place first.
+    let rename =
+        |from: &Path, to: &Path| rename_one(&mark(from), &mark(to)).and_then(|()| rename_one(from, to));
     let sync =
         || File::open(stores).and_then(|directory| directory.sync_all()).map_err(|e| failed(stores, e));
     let (_, removed) = images(stores)?;
     for name in &removed {
         fs::remove_file(at(name)).map_err(|e| failed(&at(name), e))?;
+        match fs::remove_file(mark(&at(name))) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&mark(&at(name)), e)),
+            _ => {}
+        }
     }
     if !pin.halfway && !pin.moving.is_empty() {
         for (old, new) in &pin.moving {

@@ -3,7 +3,7 @@
 use crate::running::only_run;
 use crate::user::{ask, line};
 use levee_policy::site::Assurance;
-use levee_policy::{LabelName, Range};
+use levee_policy::{LabelName, Range, Site};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File};
@@ -176,8 +176,10 @@ impl Up {
             let host = if self.workstation { Use::Workstation } else { Use::Server };
             crate::programs::check(&programs, host)?
         };
-        if !self.workstation {
-            may_serve(&self.config, &state, &programs, checked.is_some())?;
+        // Read once: what is looked at here is what the warden has to find there.
+        let text = if self.workstation { None } else { Some(crate::site::text(&self.config)?) };
+        if let Some(text) = &text {
+            may_serve(text, &state, &programs, checked.is_some())?;
         }
         let to_try = if self.workstation || self.no_trial { None } else { to_try(&self.config) };
         let mut warden = Command::new(programs.join("levee-warden"));
@@ -190,6 +192,11 @@ impl Up {
             .arg(&run)
             .arg("--programs")
             .arg(&programs);
+        if let Some(text) = &text {
+            let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+            let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            warden.args(["--checked", &digits]);
+        }
         let keys = if self.workstation { self.config.clone() } else { state.join("server") };
         let passphrase = passphrase(self.passphrase_file.as_deref(), &keys)?;
         if passphrase.is_some() {
@@ -316,9 +323,9 @@ impl Plan {
 }
 
 /// Whether a server of this site may run on this host, with these keys and programs; `held` says that the programs are those of a manifest.
-fn may_serve(config: &Path, state: &Path, programs: &Path, held: bool) -> Result<(), String> {
+fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<(), String> {
     // A site file with problems is the warden's to tell of.
-    if let Ok(site) = crate::site::read(config) {
+    if let Ok(site) = Site::parse(text) {
         if state.is_dir() {
             crate::pin::hold(&site, state)?;
         }

@@ -101,6 +101,25 @@ fn a_server_starts_with_the_programs_that_were_installed_and_with_no_other() {
 }
 
 #[test]
+fn the_warden_is_told_which_site_file_was_looked_at() {
+    let directory = installed();
+    let warden = directory.path().join("levee-warden");
+    // In the warden's place: it says how it was called.
+    fs::write(&warden, "#!/bin/sh\necho \"called: $*\" >&2\nexit 1\n").unwrap();
+    fs::set_permissions(&warden, fs::Permissions::from_mode(0o755)).unwrap();
+    manifest(directory.path());
+    for site in [SITE.to_owned(), SITE.replace("levels", "level")] {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("site.toml");
+        fs::write(&path, &site).unwrap();
+        let sum = Command::new("sha256sum").arg(&path).output().unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned();
+        let said = up(directory.path(), &site);
+        assert!(said.contains("called: --server") && said.contains(&format!("--checked {sum}")), "{said}");
+    }
+}
+
+#[test]
 fn a_workstation_starts_with_all_that_it_runs_and_without_what_servers_run() {
     let directory = installed();
     let at = |name: &str| directory.path().join(name);

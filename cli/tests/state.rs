@@ -160,6 +160,17 @@ fn a_migration_renames_what_means_the_same_moves_upwards_and_never_down() {
 }
 
 #[test]
+fn what_says_that_a_virtual_machine_had_an_image_goes_where_the_image_goes() {
+    let place = Place::new();
+    let was = place.stores().join("CONFIDENTIAL++MED.img.machine");
+    fs::write(&was, "").unwrap();
+    let site = place.site("new.toml", r#"["UNCLASSIFIED", "MEDIUM", "SECRET"]"#, "harbour");
+    let done = place.run("state", &["migrate", &site, "--renamed", "CONFIDENTIAL=MEDIUM"]);
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(place.stores().join("MEDIUM++MED.img.machine").exists() && !was.exists(), "{:?}", place.images());
+}
+
+#[test]
 fn a_migration_that_was_interrupted_is_carried_to_its_end_and_nothing_starts_before() {
     // In both halves: all have their own names, or some have their last ones already. The two labels change places by name.
     for halfway in [false, true] {

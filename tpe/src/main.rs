@@ -188,7 +188,7 @@ fn main() -> ExitCode {
         return match socket.and_then(|socket| screen::run(&socket)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(fault) => {
-                eprintln!("levee-tpe: {fault}");
+                complain(&fault);
                 ExitCode::from(UNREAD)
             }
         };
@@ -203,7 +203,7 @@ fn main() -> ExitCode {
         return match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("levee-tpe: {error}");
+                complain(&error);
                 ExitCode::from(UNREAD)
             }
         };
@@ -220,19 +220,19 @@ fn main() -> ExitCode {
             match (action, &answer) {
                 _ if arguments.quiet && !asked => {}
                 (Action::Labels, Answer::Status(status)) if arguments.json => {
-                    say(&command::labels_json(status))
+                    say_json(&command::labels_json(status))
                 }
                 (Action::Labels, Answer::Status(status)) => say(&command::labels_text(status)),
-                _ if arguments.json => say(&command::to_json(&answer)),
+                _ if arguments.json => say_json(&command::to_json(&answer)),
                 _ => say(&command::to_text(&answer)),
             }
             ExitCode::SUCCESS
         }
         Err(fault) => {
             if arguments.json {
-                say(&fault.json());
+                say_json(&fault.json());
             } else {
-                eprintln!("levee-tpe: {fault}");
+                complain(&fault);
             }
             ExitCode::from(match fault {
                 _ if running => RUN_FAILED,
@@ -243,9 +243,32 @@ fn main() -> ExitCode {
     }
 }
 
+/// What a terminal shows as text: most of it the server, or somebody behind it, has said.
+fn text(said: &dyn std::fmt::Display) -> String {
+    said.to_string().chars().map(|c| if c == '\n' || screen::is_harmless(c) { c } else { ' ' }).collect()
+}
+
 /// Prints a line. What was done is done, whether or not anybody reads of it.
 fn say(line: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stdout(), "{}", text(line));
+}
+
+/// The same of JSON, in which nothing means something else by that: what is not shown stands in strings alone.
+fn say_json(value: &serde_json::Value) {
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        if screen::is_harmless(c) {
+            line.push(c);
+        } else {
+            line.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// Says why something was not done, or what it waits for.
+fn complain(why: &dyn std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "levee-tpe: {}", text(why));
 }
 
 /// What the doctor says; its exit status is 1 where something is lacking, 2 where it could not look.
@@ -254,7 +277,7 @@ fn examine(bundle: &std::path::Path, arguments: &Arguments) -> ExitCode {
         Ok(found) => {
             let text = found.text(arguments.quiet);
             if arguments.json {
-                say(&found.json());
+                say_json(&found.json());
             } else if !text.is_empty() {
                 say(&text);
             }
@@ -262,9 +285,9 @@ fn examine(bundle: &std::path::Path, arguments: &Arguments) -> ExitCode {
         }
         Err(why) => {
             if arguments.json {
-                say(&Fault::Local(why).json());
+                say_json(&Fault::Local(why).json());
             } else {
-                eprintln!("levee-tpe: {why}");
+                complain(&why);
             }
             ExitCode::from(UNREAD)
         }
@@ -287,7 +310,7 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
     // Before anybody types a password in vain.
     let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref())?;
     if arguments.verbose {
-        let _ = writeln!(std::io::stderr(), "levee-tpe: asks {}", socket.display());
+        complain(&format!("asks {}", socket.display()));
     }
     let command = match action {
         Action::Agent { .. } | Action::Completions { .. } | Action::Man { .. } | Action::Doctor { .. } => {
@@ -346,7 +369,7 @@ fn ask(socket: &Path, arguments: &Arguments, command: &Command) -> Result<Answer
     // Standard output is the answer's alone.
     Agent::connect(socket)?.ask(command, |why| {
         if !arguments.quiet {
-            let _ = writeln!(std::io::stderr(), "levee-tpe: {why}");
+            complain(&why);
         }
     })
 }

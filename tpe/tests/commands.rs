@@ -393,6 +393,24 @@ fn who_is_warned_sees_it_and_who_is_signed_off_by_the_server_is_so_here_and_may_
 }
 
 #[test]
+fn nothing_that_the_server_says_steers_the_terminal_of_a_command() {
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    // The clipboard, a colour, the other direction: a taken-over server, or somebody behind it.
+    let says = "now\u{1b}]52;c;cGFzcw==\u{7}\u{9b}31m\u{202e}on";
+    world.prod(Prod::Notice(says.into()));
+    world.until("it is there", |world| world.status()["notice"] == says);
+    world.prod(Prod::End(says.into()));
+    world.until("it is there too", |world| world.status()["ended"] == says);
+    for arguments in [&["status"][..], &["--json", "status"]] {
+        let out = String::from_utf8(world.tpe(arguments, "").stdout).unwrap();
+        let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(out.contains("now") && !out.contains(steers), "{out:?}");
+    }
+}
+
+#[test]
 fn the_keyer_negotiates_anew_when_the_server_asks_for_it() {
     let world = World::new();
     world.log_in();

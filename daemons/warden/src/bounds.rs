@@ -49,7 +49,12 @@ pub const BOUNDS: [Bound; 18] = [
     ),
     bound("keyer", 512, 8, "10,000 IKE SAs have 34 MiB; 8 MiB of outbox for each vault"),
     bound("fsd", 256, 16, "10,000 sessions of other servers; answers of etcd, 64 KiB each"),
-    bound("tpe", 1024, 64, "what a program writes before it is recorded: 64 MiB each"),
+    bound(
+        "tpe",
+        1024,
+        80,
+        "what a program writes before it is recorded: 64 MiB each; a process for each of 64 connections",
+    ),
     bound("vault", 256, 8, "an idle one has 3 MiB; packets that wait for keys; super-segments"),
     bound("gate", 128, 8, "one question at a time, 64 packets"),
     bound("stack", 256, 8, "as a vault"),

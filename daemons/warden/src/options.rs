@@ -18,13 +18,15 @@ pub struct Options {
     pub programs: PathBuf,
     /// The private keys are encrypted, and the passphrase is all of standard input.
     pub passphrase: bool,
+    /// Server: SHA-256 of the site file that `levee up` has held to the state directory, in hexadecimal digits. Another is not used.
+    pub checked: Option<String>,
     /// Who started it goes away once it is ready: nothing is written to standard error from then on.
     pub background: bool,
 }
 
 /// How the warden is called.
 pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE) --state DIR --run DIR \
-                         --programs DIR [--passphrase] [--background]\n(started by `levee up`)";
+                         --programs DIR [--passphrase] [--checked SHA256] [--background]\n(started by `levee up`)";
 
 impl Options {
     /// Reads the command line, the program's name left out.
@@ -34,7 +36,7 @@ impl Options {
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
         let (mut place, mut state, mut run, mut programs) = (None, None, None, None);
-        let (mut passphrase, mut background) = (false, false);
+        let (mut passphrase, mut background, mut checked) = (false, false, None);
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
             match flag.as_str() {
@@ -44,6 +46,7 @@ impl Options {
                 "--run" => run = Some(PathBuf::from(value()?)),
                 "--programs" => programs = Some(PathBuf::from(value()?)),
                 "--passphrase" => passphrase = true,
+                "--checked" => checked = Some(value()?),
                 "--background" => background = true,
                 _ => return Err(format!("unknown argument {flag}\n{USAGE}")),
             }
@@ -57,6 +60,7 @@ impl Options {
             run: run.ok_or_else(|| missing("--run"))?,
             programs: programs.ok_or_else(|| missing("--programs"))?,
             passphrase,
+            checked,
             background,
         })
     }
@@ -75,7 +79,7 @@ mod tests {
         let options = parse("--server /s/site.toml --state /var/s --run /run/s --programs /p").unwrap();
         assert_eq!(options.place, Place::Server);
         assert_eq!(options.config, PathBuf::from("/s/site.toml"));
-        assert!(!options.passphrase && !options.background);
+        assert!(!options.passphrase && !options.background && options.checked.is_none());
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Server {
     /// # Errors
     /// What could not be made or started, and why; then nothing of it is left.
     pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
-        let (site_text, site) = state::site(&options.config)?;
+        let (site_text, site) = state::site(&options.config, options.checked.as_deref())?;
         selinux::check(&site)?;
         let lock = state::prepare(&options)?;
         let uids = Uids::claim_on_this_host(Place::Server)?;

@@ -8,6 +8,7 @@ use levee_policy::site::CheckpointPlace;
 use levee_policy::{HostName, PpkId, Site};
 use rustix::fs::{AtFlags, FlockOperation, Gid, Uid, chownat, flock};
 use rustix::io::Errno;
+use sha2::{Digest as _, Sha256};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,13 +36,16 @@ pub const NETWORKS: &str = "net";
 /// The socket of `levee-tpe`'s commands, in the run directory.
 pub const TPE: &str = "tpe.sock";
 
-/// Reads and checks the site file.
+/// Reads and checks the site file. With `checked` it is that one, by its SHA-256, which has been held to what this host keeps of the site.
 ///
 /// # Errors
-/// It cannot be read, or has problems: `levee check` shows them all.
-pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
+/// It cannot be read, is another, or has problems: `levee check` shows them all.
+pub fn site(path: &Path, checked: Option<&str>) -> Result<(String, Site), Fatal> {
     let step = format!("read the site file {}", path.display());
     let text = std::fs::read_to_string(path).map_err(|e| Fatal::new(&step, e))?;
+    if checked.is_some_and(|checked| digest(text.as_bytes()) != checked) {
+        return Err(Fatal::new(step, "it was changed while `levee up` looked at it: run `levee up` again"));
+    }
     match Site::parse(&text) {
         Ok(site) => Ok((text, site)),
         Err(problems) => Err(Fatal::new(
@@ -53,6 +57,10 @@ pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
             ),
         )),
     }
+}
+
+fn digest(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// That a run directory and a state directory are this warden's, as long as this value lives.
@@ -366,6 +374,23 @@ fn give(directory: std::os::fd::BorrowedFd<'_>, path: &Path, uid: u32) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_site_file_that_is_another_than_the_one_that_was_looked_at_is_not_used() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("site.toml");
+        let text = include_str!("../../../conf/small/site.toml");
+        std::fs::write(&path, text).unwrap();
+        let looked_at = digest(text.as_bytes());
+        site(&path, Some(&looked_at)).unwrap();
+        site(&path, None).unwrap();
+        // The same levels, turned round.
+        let levels = r#"["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#;
+        assert!(text.contains(levels));
+        std::fs::write(&path, text.replace(levels, r#"["SECRET", "CONFIDENTIAL", "UNCLASSIFIED"]"#)).unwrap();
+        let refused = site(&path, Some(&looked_at)).unwrap_err().to_string();
+        assert!(refused.contains("it was changed while"), "{refused}");
+    }
 
     #[test]
     fn a_ppks_name_is_what_its_file_says_or_the_site_files_and_nothing_of_the_key() {

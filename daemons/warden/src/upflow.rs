@@ -347,6 +347,7 @@ mod tests {
             run: directory.path().join("run"),
             programs,
             passphrase: false,
+            checked: None,
             background: false,
         };
         let uids = Uids::claim(&[directory.path().join("uids")], Place::Server).unwrap();

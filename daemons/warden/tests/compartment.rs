@@ -31,6 +31,25 @@ fn an_image_is_not_opened_again_before_its_last_mount_is_gone() {
 }
 
 #[test]
+fn what_a_virtual_machine_had_as_a_disk_the_host_does_not_mount_any_more() {
+    let place = tempfile::tempdir().unwrap();
+    let image = place.path().join("SECRET.img");
+    Store::create(&image, 16 << 20).unwrap();
+    drop(Store::open(&image).unwrap().mount(Attributes::DATA, None).unwrap());
+    // Whoever has the disk can write what it likes there, and the next site file may name the label no more.
+    drop(Store::disk(&image).unwrap());
+    let refused = Store::open(&image).unwrap_err().to_string();
+    assert!(refused.contains("own-kernel"), "{refused}");
+    drop(Store::disk(&image).unwrap());
+    // An image in its place is another.
+    assert!(Store::create(&image, 16 << 20).is_err());
+    assert!(Store::open(&image).is_err(), "what could not be made changes nothing");
+    std::fs::rename(&image, place.path().join("away")).unwrap();
+    Store::create(&image, 16 << 20).unwrap();
+    Store::open(&image).unwrap();
+}
+
+#[test]
 fn nginx_serves_its_label_from_inherited_listeners_through_the_compartments_own_network() {
     let lab = Lab::new("serve");
     let mut running = lab.start();

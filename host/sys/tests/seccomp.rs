@@ -14,6 +14,9 @@ const GATE: &str = include_str!("../../../conf/seccomp/gate.toml");
 const STACK: &str = include_str!("../../../conf/seccomp/stack.toml");
 const MEDIATOR: &str = include_str!("../../../conf/seccomp/mediator.toml");
 const SIGNER: &str = include_str!("../../../conf/seccomp/signer.toml");
+const ACCEPTOR: &str = include_str!("../../../conf/seccomp/acceptor.toml");
+const CONNECTION: &str = include_str!("../../../conf/seccomp/connection.toml");
+const MACHINE: &str = include_str!("../../../conf/seccomp/machine.toml");
 const SCREEN: &str = include_str!("../../../conf/seccomp/screen.toml");
 const TPE: &str = include_str!("../../../conf/seccomp/tpe.toml");
 const TPS: &str = include_str!("../../../conf/seccomp/tps.toml");
@@ -28,7 +31,9 @@ const GUARD: &str = include_str!("../../../conf/seccomp/guard.toml");
 const LAYER: &str = include_str!("../../../conf/seccomp/layer.toml");
 const SERVICE: &str = include_str!("../../../conf/seccomp/service.toml");
 
-const ALL: [(&str, &str); 19] = [
+const ALL: [(&str, &str); 21] = [
+    ("acceptor", ACCEPTOR),
+    ("connection", CONNECTION),
     ("vault", VAULT),
     ("keyer", KEYER),
     ("gate", GATE),
@@ -155,6 +160,18 @@ fn who_opens_nothing_connects_to_nobody_and_starts_nothing_dies_where_it_tries()
             });
             assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}: {what}");
         }
+    }
+}
+
+#[test]
+fn no_filter_lets_a_close_wait() {
+    // SO_LINGER: whoever closes the connection last would wait for its peer. The descriptor is none; a filter that lets the call through
+    // shows in that.
+    for (name, text) in ALL.into_iter().chain([("machine", MACHINE)]) {
+        let linger = i64::from(libc::SO_LINGER);
+        let exit =
+            under(text, || errno(libc::SYS_setsockopt, [-1, i64::from(libc::SOL_SOCKET), linger, 0, 0]));
+        assert_ne!(exit, Exit::Status(libc::EBADF), "{name}");
     }
 }
 

@@ -29,7 +29,12 @@ impl State {
     fn executes(path: &str, line: &str) -> Self {
         let name = path.rsplit('/').next().unwrap_or_default();
         let stack = name == "levee-witness" || (name == "levee-vault" && line.contains("\"--stack\""));
-        let program = name.strip_prefix("levee-").map(|name| if stack { "stack" } else { name });
+        let agent = name == "levee-tpe" && line.contains("\"agent\"");
+        let program = name.strip_prefix("levee-").map(|name| match name {
+            _ if stack => "stack",
+            _ if agent => "agent",
+            name => name,
+        });
         Self { program: program.map(str::to_owned), ..Self::default() }
     }
 
@@ -39,6 +44,10 @@ impl State {
             (Some("tps"), true) => "tps-child",
             // Who reads what a program writes to its terminal.
             (Some("tpe"), true) => "screen",
+            // Who takes connections of commands, and who hears one.
+            (Some("agent"), true) if self.filters.is_empty() => "acceptor",
+            (Some("agent"), true) => "connection",
+            (Some("agent"), false) => "tpe",
             (Some(program), _) => program,
             (None, _) => return,
         };

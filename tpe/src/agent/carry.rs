@@ -8,7 +8,10 @@ use levee_daemon::{Events, Watched};
 use levee_ipc::tpe::MAX_CARRIED;
 use levee_policy::decision::{Carry, Direction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, MemfdFlags, SealFlags, fcntl_add_seals, fstat, memfd_create};
+use rustix::fs::{
+    FileType, MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat,
+    memfd_create,
+};
 use rustix::io::{Errno, pread, read, write};
 use rustix::pipe::{PipeFlags, pipe_with};
 use sha2::{Digest as _, Sha256};
@@ -16,6 +19,10 @@ use std::os::fd::OwnedFd;
 
 /// Bytes moved at a time.
 const CHUNK: usize = 64 * 1024;
+
+/// Nobody can change a file with these.
+const SEALED: SealFlags =
+    SealFlags::WRITE.union(SealFlags::GROW).union(SealFlags::SHRINK).union(SealFlags::SEAL);
 
 /// A whole file that may be carried, in memory that nobody can change any more.
 pub struct Whole {
@@ -57,41 +64,75 @@ impl Making {
     }
 
     fn finish(self, direction: Direction) -> Result<Whole, Errno> {
-        fcntl_add_seals(
-            &self.file,
-            SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
-        )?;
+        fcntl_add_seals(&self.file, SEALED)?;
         rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Start(0))?;
         let record = Carry { direction, bytes: self.bytes, digest: self.digest.finalize().into() };
         Ok(Whole { file: self.file, record })
     }
 }
 
-/// Copies what a person wants to carry in. The person may go on changing theirs; what is recorded is what the program gets.
+/// Copies what a person wants to carry in. They may go on changing theirs; what is recorded is what the program gets. Theirs can be of a
+/// file system that lets nobody go on: this is for a connection process alone.
 ///
 /// # Errors
 /// In words for the person.
-pub fn import(theirs: &OwnedFd) -> Result<Whole, String> {
-    let failed = |e: Errno| format!("the file to carry in: {e}");
-    let stat = fstat(theirs).map_err(failed)?;
-    // Reading anything else could make the agent wait.
+pub fn import(theirs: &OwnedFd) -> Result<OwnedFd, String> {
+    let stat = fstat(theirs).map_err(to_carry)?;
+    // Reading anything else could wait for ever.
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("what is to be carried in is no memory file".into());
     }
-    let mut making = Making::new().map_err(failed)?;
+    let mut making = Making::new().map_err(to_carry)?;
     let mut chunk = vec![0; CHUNK];
     loop {
         match pread(theirs, &mut chunk, making.bytes) {
-            Ok(0) => return making.finish(Direction::Import).map_err(failed),
+            Ok(0) => return making.finish(Direction::Import).map(|whole| whole.file).map_err(to_carry),
             Ok(n) => {
-                if !making.take(chunk.get(..n).unwrap_or_default()).map_err(failed)? {
-                    return Err(format!("no more than {} MiB can be carried at a time", MAX_CARRIED >> 20));
+                if !making.take(chunk.get(..n).unwrap_or_default()).map_err(to_carry)? {
+                    return Err(too_large());
                 }
             }
             Err(Errno::INTR) => {}
-            Err(e) => return Err(failed(e)),
+            Err(e) => return Err(to_carry(e)),
         }
     }
+}
+
+fn to_carry(e: Errno) -> String {
+    format!("the file to carry in: {e}")
+}
+
+fn too_large() -> String {
+    format!("no more than {} MiB can be carried at a time", MAX_CARRIED >> 20)
+}
+
+/// What a connection process has copied, with what the server is to record of it.
+///
+/// # Errors
+/// In words for the person.
+pub fn imported(file: OwnedFd) -> Result<Whole, String> {
+    // Memory files alone have seals, and those that nobody can change can be read without waiting for anybody.
+    if fcntl_get_seals(&file).map_err(to_carry)? != SEALED {
+        return Err("what is to be carried in is no sealed memory file".into());
+    }
+    let (mut digest, mut bytes, mut chunk) = (Sha256::new(), 0u64, vec![0; CHUNK]);
+    loop {
+        match pread(&file, &mut chunk, bytes) {
+            Ok(0) => break,
+            Ok(n) => {
+                digest.update(chunk.get(..n).unwrap_or_default());
+                bytes = bytes.saturating_add(u64::try_from(n).unwrap_or(u64::MAX));
+                if bytes > MAX_CARRIED {
+                    return Err(too_large());
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(to_carry(e)),
+        }
+    }
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(to_carry)?;
+    let record = Carry { direction: Direction::Import, bytes, digest: digest.finalize().into() };
+    Ok(Whole { file, record })
 }
 
 /// The agent's end of a program's standard output or error.
@@ -168,11 +209,17 @@ pub fn nothing() -> Result<OwnedFd, Errno> {
     pipe_with(PipeFlags::CLOEXEC).map(|(theirs, _)| theirs)
 }
 
-/// Whether this is the programs' side of a pseudo-terminal: what else it is could carry bytes past the record.
+/// Whether this is the programs' side of a pseudo-terminal: what else it is could carry bytes past the record. For a connection process
+/// alone, as [`import`] is.
 pub fn is_terminal(fd: &OwnedFd) -> bool {
+    // A descriptor that is only a name (O_PATH) has not opened the device: what its file system says of it need not be so.
+    let is_open = || fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::PATH));
     // Major numbers 136 to 143 (Documentation/admin-guide/devices.txt: "Unix98 PTY slaves").
-    fstat(fd).is_ok_and(|stat| {
-        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
-            && (136..=143).contains(&rustix::fs::major(stat.st_rdev))
-    })
+    let is_slave = || {
+        fstat(fd).is_ok_and(|stat| {
+            FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+                && (136..=143).contains(&rustix::fs::major(stat.st_rdev))
+        })
+    };
+    is_open() && is_slave()
 }

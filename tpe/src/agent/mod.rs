@@ -3,6 +3,7 @@
 //! What a person asks for is done one thing after the other, each a straight sequence in [`operations`]; while it
 //! waits, [`Agent::pump`] keeps everything else going.
 
+mod acceptor;
 mod carry;
 mod granted;
 mod link;
@@ -49,7 +50,7 @@ enum Source {
     /// The trusted path.
     Link,
     /// Somebody who comes.
-    Listener,
+    Acceptor,
     /// Somebody who is here.
     Person(Person),
     /// Of a program without a terminal: one of its outputs.
@@ -213,7 +214,7 @@ impl Agent {
                 Source::Vault => self.hear_vault(),
                 // Seen to with every turn: time counts there, too.
                 Source::Link => {}
-                Source::Listener => self.people.accept(&mut self.events),
+                Source::Acceptor => self.people.accept(&mut self.events)?,
                 Source::Person(person) => self.hear_person(person),
                 Source::Spool(ticket) => {
                     for spool in self.spools.get_mut(&ticket).into_iter().flatten() {

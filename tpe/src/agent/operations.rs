@@ -33,6 +33,9 @@ const PASSES_AT_ONCE: usize = 3;
 /// A compartment is made of mounts and processes; a loaded machine takes its time.
 const COMPARTMENT: Duration = Duration::from_secs(30);
 
+/// A file of [`levee_ipc::tpe::MAX_CARRIED`] is copied in this time, where its file system does not stand still.
+const FETCHED: Duration = Duration::from_secs(10);
+
 /// Said to whoever wants something of a locked session.
 pub(super) const IS_LOCKED: &str = "the session is locked: levee-tpe unlock";
 
@@ -215,7 +218,7 @@ impl Agent {
     }
 
     /// Records what a person carries into the session, then starts the program that reads it.
-    pub(super) fn let_in(&mut self, person: Person, mut program: Program) -> Result<(), Fatal> {
+    pub(super) fn let_in(&mut self, person: Person, program: Program) -> Result<(), Fatal> {
         // Who has gone, or was told that it does not go in, carries nothing.
         if !self.people.is_here(person) {
             return Ok(());
@@ -225,11 +228,11 @@ impl Agent {
             self.people.answer(person, &Answer::Refused { kind: RefusalKind::Locked, reason });
             return Ok(());
         }
-        let file = match program.fds.pop().ok_or_else(|| "no file came along".to_owned()) {
-            Ok(theirs) => carry::import(&theirs),
-            Err(why) => Err(why),
-        };
-        let done = file.or_else(unavailable).and_then(|whole| self.carried(whole));
+        self.people.fetch(person);
+        let file = self.wait_for(FETCHED, "the file to carry in is not to be had", |agent| {
+            agent.people.fetched(person).map(|file| file.and_then(carry::imported).or_else(unavailable))
+        });
+        let done = file.and_then(|whole| self.carried(whole));
         let started = done.and_then(|file| {
             let started = self.start_program(person, program, Some(file));
             started.map_err(|(kind, reason)| Fault::Refused(kind, reason))

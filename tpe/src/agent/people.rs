@@ -1,19 +1,16 @@
-//! The people's side: connections of `levee-tpe` commands, one command each.
+//! The people's side: connections of `levee-tpe` commands, one command each. A process of its own hears each person
+//! ([`super::acceptor`]); no descriptor of theirs but a pseudo-terminal gets here.
 
 use super::Source;
+use super::acceptor::{Came, FromConnection, ToConnection};
 use levee_daemon::{Events, Fatal, TURN, Watched};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output};
 use levee_ipc::{Channel, Received, RecvError};
-use rustix::net::{SocketFlags, accept_with, sockopt};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// More connections than this wait in the listener's queue.
-const MAX: usize = 64;
-/// More connections than this one user of this host does not have at once.
-const MOST_EACH: usize = 32;
 /// A connection says what it wants within this time.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// SIGHUP: the person's command is gone.
@@ -63,13 +60,13 @@ pub struct Program {
     pub input: Input,
     /// Where it writes.
     pub output: Output,
-    /// What came along.
-    pub fds: Vec<OwnedFd>,
+    /// The pseudo-terminal that came along.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// Every connection there is.
 pub struct People {
-    listener: Watched<OwnedFd>,
+    acceptor: Watched<Channel>,
     connections: BTreeMap<Person, (Watched<Channel>, Stage)>,
     /// Who each is to this host.
     uids: BTreeMap<Person, u32>,
@@ -78,6 +75,8 @@ pub struct People {
     commands: VecDeque<(Person, Command)>,
     /// Programs whose standard input is to be recorded before they start.
     imports: VecDeque<(Person, Program)>,
+    /// Whose file is being fetched, and what has come of it.
+    fetched: Option<(Person, Option<Result<OwnedFd, String>>)>,
     next: u64,
 }
 
@@ -85,17 +84,17 @@ impl People {
     /// Nobody yet.
     ///
     /// # Errors
-    /// The listener cannot be used.
-    pub fn new(listener: OwnedFd, events: &mut Events<Source>) -> Result<Self, Fatal> {
-        let fault = |why: std::io::Error| Fatal::new("wait for commands", why);
-        rustix::io::ioctl_fionbio(&listener, true).map_err(|why| fault(why.into()))?;
+    /// The acceptor cannot be waited for.
+    pub fn new(acceptor: Channel, events: &mut Events<Source>) -> Result<Self, Fatal> {
+        let watched = events.watch(acceptor, Source::Acceptor);
         Ok(Self {
-            listener: events.watch(listener, Source::Listener).map_err(fault)?,
+            acceptor: watched.map_err(|why| Fatal::new("wait for commands", why))?,
             connections: BTreeMap::new(),
             uids: BTreeMap::new(),
             owner: None,
             commands: VecDeque::new(),
             imports: VecDeque::new(),
+            fetched: None,
             next: 1,
         })
     }
@@ -127,25 +126,57 @@ impl People {
     }
 
     /// Lets in whoever has come.
-    pub fn accept(&mut self, events: &mut Events<Source>) {
+    ///
+    /// # Errors
+    /// The acceptor is gone: nobody would be heard any more.
+    pub fn accept(&mut self, events: &mut Events<Source>) -> Result<(), Fatal> {
         self.uids.retain(|person, _| self.connections.contains_key(person));
-        while self.connections.len() < MAX {
-            let Ok(fd) = accept_with(&*self.listener, SocketFlags::CLOEXEC) else { return };
-            let Ok(uid) = sockopt::socket_peercred(&fd).map(|peer| peer.uid.as_raw()) else { continue };
-            if !self.is_heard(uid) || self.uids.values().filter(|other| **other == uid).count() >= MOST_EACH {
-                let reason = "somebody else is signed on at this workstation".to_owned();
-                let answer = Answer::Refused { kind: RefusalKind::AlreadyLoggedIn, reason };
+        for _ in 0..TURN {
+            let received = match self.acceptor.try_recv::<Came>() {
+                Ok(received) => received,
+                Err(RecvError::Empty) => return Ok(()),
+                Err(why) => return Err(Fatal::new("hear of connections", why)),
+            };
+            let Came { uid, crowded } = received.message;
+            let Some(channel) = received.into_fd().map(Channel::from_fd) else { continue };
+            if crowded || !self.is_heard(uid) {
+                let (kind, reason) = if crowded {
+                    (RefusalKind::Unavailable, "this account has too many connections to the agent")
+                } else {
+                    (RefusalKind::AlreadyLoggedIn, "somebody else is signed on at this workstation")
+                };
+                let answer = Answer::Refused { kind, reason: reason.to_owned() };
                 // As for every answer.
-                let _ = Channel::from_fd(fd).try_send(&answer);
+                let _ = channel.try_send(&ToConnection::Say(&answer));
                 continue;
             }
-            let Ok(channel) = events.watch(Channel::from_fd(fd), Source::Person(self.next)) else { continue };
+            let hear = ToConnection::<&Answer>::Hear;
+            let Ok(channel) = events.watch(channel, Source::Person(self.next)) else { continue };
+            if channel.try_send(&hear).is_err() {
+                continue;
+            }
             self.uids.insert(self.next, uid);
             self.connections.insert(self.next, (channel, Stage::Silent(Instant::now())));
             self.next = self.next.saturating_add(1);
         }
-        // Whoever comes now waits until somebody has gone.
-        let _ = self.listener.wait_for(false, false);
+        Ok(())
+    }
+
+    /// Has a person's file fetched, which is then [`People::fetched`].
+    pub fn fetch(&mut self, person: Person) {
+        self.fetched = Some((person, None));
+        if let Some((channel, _)) = self.connections.get(&person) {
+            // One that is gone is heard of.
+            let _ = channel.try_send(&ToConnection::<&Answer>::Fetch);
+        }
+    }
+
+    /// What has come of the file that was to be fetched, once.
+    pub fn fetched(&mut self, person: Person) -> Option<Result<OwnedFd, String>> {
+        if !self.is_here(person) {
+            return Some(Err("whoever wanted it carried in has gone".into()));
+        }
+        self.fetched.as_mut().filter(|(whose, _)| *whose == person)?.1.take()
     }
 
     /// The next command in turn.
@@ -167,15 +198,15 @@ impl People {
     pub fn answer_with(&mut self, person: Person, answer: &Answer, files: &[BorrowedFd<'_>]) {
         if let Some((channel, _)) = self.connections.remove(&person) {
             // As below.
-            let _ = channel.try_send_with(answer, files);
+            let _ = channel.try_send_with(&ToConnection::Say(answer), files);
         }
     }
 
     /// Answers, which ends the connection.
     pub fn answer(&mut self, person: Person, answer: &Answer) {
         if let Some((channel, _)) = self.connections.remove(&person) {
-            // Somebody who does not read has lost the answer, not we.
-            let _ = channel.try_send(answer);
+            // One that has gone has lost the answer, not we.
+            let _ = channel.try_send(&ToConnection::Say(answer));
         }
     }
 
@@ -183,7 +214,7 @@ impl People {
     pub fn tell(&self, person: Person, what: &Answer) {
         if let Some((channel, _)) = self.connections.get(&person) {
             // As for the answer.
-            let _ = channel.try_send(what);
+            let _ = channel.try_send(&ToConnection::Say(what));
         }
     }
 
@@ -223,12 +254,22 @@ impl People {
         let mut wishes = Vec::new();
         for _ in 0..TURN {
             let Some((channel, stage)) = self.connections.get_mut(&person) else { return wishes };
-            let Received { message, fds } = match channel.try_recv::<Command>() {
+            let Received { message, mut fds } = match channel.try_recv::<FromConnection>() {
                 Ok(received) => received,
                 Err(RecvError::Empty) => return wishes,
                 Err(_) => {
                     wishes.extend(self.leaves(person));
                     return wishes;
+                }
+            };
+            let message = match message {
+                FromConnection::Said(command) => command,
+                FromConnection::File(file) => {
+                    let file = file.and_then(|()| fds.pop().ok_or_else(|| "no file came along".into()));
+                    if let Some((_, came)) = self.fetched.as_mut().filter(|(whose, _)| *whose == person) {
+                        *came = Some(file);
+                    }
+                    continue;
                 }
             };
             match (&*stage, message) {
@@ -243,7 +284,7 @@ impl People {
                 (Stage::Silent(_), Command::Run { argv, env, input, output }) => {
                     // A person's number is never used twice, so it serves as its program's ticket too.
                     *stage = Stage::Running(person);
-                    let program = Program { argv, env, input, output, fds };
+                    let program = Program { argv, env, input, output, terminal: fds.pop() };
                     if input == Input::Import {
                         self.imports.push_back((person, program));
                     } else {
@@ -266,7 +307,7 @@ impl People {
         wishes
     }
 
-    /// Who has said nothing for too long goes; and where somebody has gone, the next may come.
+    /// Who has said nothing for too long goes.
     pub fn late(&mut self) -> Vec<Wish> {
         let is_late = |stage: &Stage| matches!(stage, Stage::Silent(since) if since.elapsed() >= DEADLINE);
         let late: Vec<Person> = self
@@ -275,12 +316,7 @@ impl People {
             .filter(|(_, (_, stage))| is_late(stage))
             .map(|(person, _)| *person)
             .collect();
-        let wishes = late.into_iter().filter_map(|person| self.leaves(person)).collect();
-        if self.connections.len() < MAX {
-            // Without it nobody new is heard: the next turn tries again.
-            let _ = self.listener.wait_for(true, false);
-        }
-        wishes
+        late.into_iter().filter_map(|person| self.leaves(person)).collect()
     }
 
     /// A connection is over; its program hears of it.

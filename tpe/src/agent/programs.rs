@@ -22,14 +22,10 @@ impl Agent {
         if self.is_locked() {
             return Err((RefusalKind::Locked, super::operations::IS_LOCKED.into()));
         }
-        let Program { argv, env, input, output, mut fds } = program;
+        let Program { argv, env, input, output, terminal } = program;
         let unavailable =
             |e: std::io::Error| (RefusalKind::Unavailable, format!("a program's descriptors: {e}"));
         let protocol = || (RefusalKind::Protocol, "what came along is no pseudo-terminal".to_owned());
-        let is_terminal = input == Input::Terminal || output == Output::Terminal;
-        let terminal =
-            is_terminal.then(|| fds.drain(..).next().filter(carry::is_terminal).ok_or_else(protocol));
-        let terminal = terminal.transpose()?;
         let ours = match (input, imported) {
             (Input::Terminal, _) => None,
             (Input::Import, Some(file)) => Some(file),

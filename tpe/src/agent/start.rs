@@ -2,7 +2,7 @@
 
 use super::link::{Device, Link};
 use super::people::People;
-use super::{Agent, Certificates, Due, Mail, Source};
+use super::{Agent, Certificates, Due, Mail, Source, acceptor};
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Outbox, Warden, begin};
 use levee_ipc::Channel;
 use levee_ipc::device::Sealed;
@@ -65,6 +65,8 @@ impl Kit for Given {
 /// What is missing or wrong with what the warden gave or says, or a sandbox that cannot be entered.
 pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), Fatal> {
     let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
+    let acceptor = acceptor::start(given.commands.needed("listener")?)
+        .map_err(|why| Fatal::new("have connections of commands accepted", why))?;
     let mut events = Events::new()?;
     let signer = SignerHandle::default();
     if let Some(channel) = given.signer.get() {
@@ -79,7 +81,7 @@ pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), Fatal> {
     let certificates = Certificates { chain, authority, suites };
     let device = own_name(&certificates.chain)?;
     let link = link(&certificates, given.revocations.get(), given.server.needed("server")?, &signer)?;
-    let people = People::new(given.commands.needed("listener")?, &mut events)?;
+    let people = People::new(acceptor, &mut events)?;
     let sandbox = Sandbox { tcp: true, ..Sandbox::new(FILTER) };
     let warden: Warden<TpePart> = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
     let mut agent = Agent {

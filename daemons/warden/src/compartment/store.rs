@@ -21,6 +21,10 @@ use super::fill::fill;
 /// How long the processes of a warden that was killed may keep an image: the kernel is ending them.
 const REMAINS: Duration = Duration::from_secs(10);
 
+/// Behind the name of an image: beside it there is a file of this name if a virtual machine has ever had it as a disk. Programs there can
+/// write every octet of a disk, and so a file system that no kernel expects.
+const OF_A_MACHINE: &str = ".machine";
+
 /// Ends the name of an image that is being made.
 const UNFINISHED: &str = ".new";
 
@@ -67,6 +71,11 @@ impl Store {
         if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {
             return Ok(Self { device: Device::Disk(path.display().to_string()), context: None });
         }
+        if beside(path, OF_A_MACHINE).exists() {
+            let why = "a virtual machine had it as a disk, and the host mounts no file system that programs there may have written: name its \
+                       label in `own-kernel` of [isolation] again, or move the image away, and the label begins with an empty one";
+            return Err(Error::invalid(step(), why));
+        }
         let device = Device::Loop(LoopDevice::attach(&Self::lock(image, path)?, false)?);
         Ok(Self { device, context: None })
     }
@@ -103,14 +112,20 @@ impl Store {
         Ok(image)
     }
 
-    /// An image, opened and locked, for a virtual machine's disk: the host's kernel does not read what is in it.
+    /// An image, opened and locked, for a virtual machine's disk: the host's kernel does not read what is in it, now or later.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn disk(path: &Path) -> Result<File> {
         let image = OpenOptions::new().read(true).write(true).open(path);
-        let image = image.map_err(|e| Error::new(format!("open the store {}", path.display()), e))?;
-        Self::lock(image, path)
+        let failed = |e| Error::new(format!("open the store {}", path.display()), e);
+        let image = Self::lock(image.map_err(failed)?, path)?;
+        // On the disk before any program of the machine's runs.
+        let mark =
+            OpenOptions::new().write(true).create(true).truncate(true).open(beside(path, OF_A_MACHINE));
+        let directory = path.parent().map_or_else(|| File::open("."), File::open);
+        mark.and_then(|mark| mark.sync_all()).and_then(|()| directory?.sync_all()).map_err(failed)?;
+        Ok(image)
     }
 
     /// The block device, such as `/dev/loopN`.
@@ -145,6 +160,13 @@ impl Store {
     }
 }
 
+/// A file beside another, with this behind its name.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
 /// An image that is being made. It has its name once it is whole: whatever happens, nothing that is less has it.
 #[derive(Debug)]
 pub struct Unfinished {
@@ -159,9 +181,7 @@ impl Unfinished {
     /// # Errors
     /// The kernel's.
     pub fn begin(to: &Path, owner: u32) -> Result<Self> {
-        let mut path = to.as_os_str().to_owned();
-        path.push(UNFINISHED);
-        let path = PathBuf::from(path);
+        let path = beside(to, UNFINISHED);
         let make = || {
             // Of a warden that was killed.
             match std::fs::remove_file(&path) {
@@ -185,6 +205,13 @@ impl Unfinished {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))
             .and_then(|()| {
+                // Of an image that was moved away; of one that is there it stays.
+                if !self.to.exists()
+                    && let Err(e) = std::fs::remove_file(beside(&self.to, OF_A_MACHINE))
+                    && e.kind() != std::io::ErrorKind::NotFound
+                {
+                    return Err(e);
+                }
                 Ok(rustix::fs::renameat_with(CWD, &self.path, CWD, &self.to, RenameFlags::NOREPLACE)?)
             })
             .map_err(|e| self.failed(e))
