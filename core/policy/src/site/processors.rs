@@ -89,7 +89,7 @@ impl std::str::FromStr for Numbers {
     type Err = NotNumbers;
 
     fn from_str(text: &str) -> Result<Self, NotNumbers> {
-        let number = |text: &str| text.trim().parse().ok().filter(|number| *number <= HIGHEST);
+        let number = |text: &str| text.trim().parse::<u16>().ok().filter(|number| *number <= HIGHEST);
         let mut all = BTreeSet::new();
         for part in text.split(',') {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
