@@ -34,7 +34,7 @@ pub enum Who<'a> {
 }
 
 impl Who<'_> {
-    fn label(self, site: &Site) -> Option<Label> {
+    pub(crate) fn label(self, site: &Site) -> Option<Label> {
         match self {
             Self::Label(name) | Self::Process(_, name) => site.label(name),
             Self::Partition(partition) => Some(partition.label().clone()),
@@ -76,7 +76,10 @@ impl Framed {
     /// what the next one begins with, and what is new would run at any time.
     pub fn hold<'a>(&mut self, site: &Site, members: impl Iterator<Item = Member<'a>>) {
         for Member { who, group } in members {
-            if who.label(site).is_some() && self.held.insert(group.number()) && group.freeze().is_err() {
+            if who.label(site).is_some_and(|label| site.processors_of(&label).is_none())
+                && self.held.insert(group.number())
+                && group.freeze().is_err()
+            {
                 // It can be killed, or is gone.
                 let _ = group.kill();
             }
@@ -101,6 +104,10 @@ impl Framed {
             }
             // What carries a channel or a guard is of no label, and runs at any time.
             let Some(label) = who.label(site) else { continue };
+            // Nor does what has processors for itself.
+            if site.processors_of(&label).is_some() {
+                continue;
+            }
             let slots = frames.of(&label);
             // It stands still until it has been heard of where the frames are kept, which can be in the middle of a slot's end.
             let Ok(reins) = group.freeze().and_then(|()| group.reins()) else {
@@ -162,14 +169,13 @@ pub fn frame(frames: &Frames) -> Frame {
 /// Refuses what would never run.
 ///
 /// # Errors
-/// The site has frames, and none of their slots is for this label.
-pub fn has_slot(
-    frames: Option<&Frames>,
-    name: &LabelName,
-    label: Option<&Label>,
-) -> Result<(), crate::Fatal> {
-    let never = frames.is_some_and(|frames| label.is_none_or(|label| frames.of(label).is_empty()));
-    if !never {
+/// The site has frames, and none of their slots is for this label, which has no processors for itself either.
+pub fn has_slot(site: &Site, name: &LabelName) -> Result<(), crate::Fatal> {
+    let label = site.label(name);
+    let none = |frames: &Frames| {
+        label.as_ref().is_none_or(|label| frames.of(label).is_empty() && site.processors_of(label).is_none())
+    };
+    if !site.frames().is_some_and(none) {
         return Ok(());
     }
     let why = "no slot of [frames] is for it: name it in one, or add one without `labels`";

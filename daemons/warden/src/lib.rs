@@ -29,6 +29,7 @@ pub mod networks;
 mod options;
 mod outer;
 mod partition;
+mod placed;
 pub mod planned;
 mod process;
 pub mod programs;

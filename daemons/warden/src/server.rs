@@ -24,6 +24,7 @@ use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::partition::Partition;
+use crate::placed::Placed;
 use crate::process::{Heard, Process, Start};
 use crate::programs::{Images, Wanted};
 use crate::rules::Rules;
@@ -107,6 +108,7 @@ pub struct Server {
     partition_makers: Makers,
     framed: Framed,
     postures: postures::Postures,
+    placed: Option<Placed>,
 }
 
 impl Server {
@@ -118,6 +120,8 @@ impl Server {
         let (site_text, site) = state::site(&options.config, options.checked.as_deref())?;
         selinux::check(&site)?;
         let lock = state::prepare(&options)?;
+        // Before anything is started: it is inherited.
+        let placed = Placed::begin(&site)?;
         let uids = Uids::claim_on_this_host(Place::Server)?;
         let logs = own_logs(&uids, &options)?;
         let last_run = state::last_run(&options.state);
@@ -187,6 +191,7 @@ impl Server {
             ways,
             partition_makers: Makers::default(),
             framed: Framed::default(),
+            placed,
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -237,6 +242,7 @@ impl Server {
             self.see_to_trial()?;
             self.see_to_labels();
             self.see_to_postures();
+            self.see_to_processors();
             self.see_to_frames();
         }
     }

@@ -3,9 +3,11 @@
 //! On a host with the unified hierarchy alone, one directory does all. On a hybrid host the limits go through
 //! the v1 controllers and the unified hierarchy, which has none, only kills.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,8 @@ pub struct Cgroup {
     procs: Vec<File>,
     /// No other that this process has made has it.
     number: u64,
+    /// The v1 directory that says where it runs, once it has one.
+    placed: OnceLock<PathBuf>,
 }
 
 /// Where the hierarchies are mounted.
@@ -48,6 +52,8 @@ struct Hierarchies {
     unified: PathBuf,
     /// Mount point of the v1 controllers `memory`, `pids` and `cpu`; `None` where they are unified.
     v1: Option<[PathBuf; 3]>,
+    /// Mount point of the v1 controller `cpuset`, where there is one.
+    cpuset: Option<PathBuf>,
 }
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
@@ -80,10 +86,12 @@ impl Cgroup {
             v1: hierarchies.v1.iter().flatten().map(|mount| mount.join(name)).collect(),
             procs: Vec::new(),
             number: MADE.fetch_add(1, Ordering::Relaxed),
+            placed: OnceLock::new(),
         };
         // A warden that was killed leaves its groups; their processes are ending or gone. One that stays in use is
         // somebody's: it is not made room for, and not removed below either.
-        for directory in group.directories() {
+        let placed = hierarchies.cpuset.iter().map(|mount| mount.join(name)).filter(|left| left.exists());
+        for directory in group.directories().chain(placed.collect::<Vec<_>>().iter().map(PathBuf::as_path)) {
             vanish(directory, REMAINS).step(|| format!("make {} anew", directory.display()))?;
         }
         for left in (0..TRIES).rev() {
@@ -207,6 +215,63 @@ impl Cgroup {
         set(&self.unified, "memory.min", &reserved.to_string())
     }
 
+    /// Has everything in the group run on these processors alone (as in cpuset(7), "List format"), what it starts too.
+    ///
+    /// # Errors
+    /// The kernel's: the host has no such processor, or no control over where groups run.
+    pub fn keep_to(&self, processors: &str) -> Result<()> {
+        let hierarchies = Hierarchies::find()?;
+        if hierarchies.v1.is_none() {
+            let below = |path: &&Path| path.starts_with(&hierarchies.unified);
+            let above: Vec<_> = self.unified.ancestors().skip(1).take_while(below).collect();
+            for parent in above.into_iter().rev() {
+                set(parent, "cgroup.subtree_control", "+cpuset")?;
+            }
+            return set(&self.unified, "cpuset.cpus", processors);
+        }
+        let mount = hierarchies.cpuset.ok_or_else(|| {
+            Error::invalid("find the control groups' cpuset controller", "the host has none")
+        })?;
+        let name = self.unified.strip_prefix(&hierarchies.unified).unwrap_or(&self.unified);
+        let directory = mount.join(name);
+        // There a new group may run nowhere until it is said.
+        let mut path = mount;
+        for part in name {
+            let above = path.clone();
+            path.push(part);
+            if !path.exists() {
+                fs::create_dir(&path).step(|| format!("make {}", path.display()))?;
+            }
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let read = |path: &Path| fs::read_to_string(path.join(file)).unwrap_or_default();
+                if read(&path).trim().is_empty() {
+                    set(&path, file, read(&above).trim())?;
+                }
+            }
+        }
+        let _ = self.placed.set(directory.clone());
+        set(&directory, "cpuset.cpus", processors)?;
+        // Who was started meanwhile, by one that had not moved, is found when it is looked again.
+        let mut moved = BTreeSet::new();
+        loop {
+            let path = self.unified.join("cgroup.procs");
+            let all = fs::read_to_string(&path).step(|| format!("read {}", path.display()))?;
+            let more: Vec<&str> = all.lines().filter(|pid| !moved.contains(*pid)).collect();
+            if more.is_empty() {
+                return Ok(());
+            }
+            for pid in more {
+                moved.insert(pid.to_owned());
+                match set(&directory, "cgroup.procs", pid) {
+                    Ok(()) => {}
+                    // It has ended.
+                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+    }
+
     /// `cgroup.procs` of every hierarchy: a process that writes `0` to each is in the group.
     pub fn procs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.procs.iter().map(AsFd::as_fd)
@@ -283,7 +348,7 @@ impl Cgroup {
     }
 
     fn directories(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&self.unified).chain(&self.v1).map(PathBuf::as_path)
+        std::iter::once(&self.unified).chain(&self.v1).chain(self.placed.get()).map(PathBuf::as_path)
     }
 }
 
@@ -420,7 +485,7 @@ impl Hierarchies {
             .ok_or_else(|| missing("unified (cgroup2)"))?;
         let controllers = available(&unified);
         if CONTROLLERS.iter().all(|c| controllers.split_whitespace().any(|a| a == *c)) {
-            return Ok(Self { unified, v1: None });
+            return Ok(Self { unified, v1: None, cpuset: None });
         }
         let v1 = |controller: &str| {
             mounts
@@ -430,7 +495,8 @@ impl Hierarchies {
                 .ok_or_else(|| missing(controller))
         };
         let [memory, pids, cpu] = CONTROLLERS;
-        Ok(Self { unified, v1: Some([v1(memory)?, v1(pids)?, v1(cpu)?]) })
+        let cpuset = v1("cpuset").ok();
+        Ok(Self { unified, v1: Some([v1(memory)?, v1(pids)?, v1(cpu)?]), cpuset })
     }
 }
 
@@ -463,7 +529,7 @@ mod tests {
         let unified = "29 24 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n";
         let all = |_: &Path| "cpuset cpu io memory pids".to_owned();
         let found = Hierarchies::parse(unified, all).unwrap();
-        assert_eq!(found, Hierarchies { unified: "/sys/fs/cgroup".into(), v1: None });
+        assert_eq!(found, Hierarchies { unified: "/sys/fs/cgroup".into(), v1: None, cpuset: None });
 
         let hybrid = "30 24 0:27 / /cg/unified rw - cgroup2 cgroup2 rw\n\
             31 24 0:28 / /cg/memory rw - cgroup cgroup rw,memory\n\

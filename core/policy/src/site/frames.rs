@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::draft::Draft;
 use super::problem::ProblemKind;
+use super::processors::Processors;
 use super::quantity::brief;
 use super::quota::{Quota, quota};
 use super::read::{At, Keys, Reader};
@@ -180,7 +181,7 @@ fn micros(text: &str) -> Option<u64> {
 
 /// What has no slot never runs: that is told where the file itself shows it. A label between the ends of a service's range is told as it
 /// is started.
-pub(super) fn check(reader: &mut Reader<'_>, frames: &At<Frames>, draft: &Draft) {
+pub(super) fn check(reader: &mut Reader<'_>, frames: &At<Frames>, own: &[Processors], draft: &Draft) {
     let Some(vocabulary) = &draft.vocabulary else { return };
     let partitions = draft.parts.iter().flat_map(|parts| &parts.partitions);
     let partitions = partitions.map(|(name, label, _)| (format!("partition `{}`", name.value), &label.value));
@@ -188,7 +189,10 @@ pub(super) fn check(reader: &mut Reader<'_>, frames: &At<Frames>, draft: &Draft)
         let ends = [service.range.value.low(), service.range.value.high()];
         ends.map(|end| (format!("service `{}`", service.name.value), end))
     });
-    let without = partitions.chain(services).find(|(_, label)| frames.value.of(label).is_empty());
+    let without = partitions.chain(services).find(|(_, label)| {
+        // What has processors for itself runs at any time.
+        frames.value.of(label).is_empty() && !own.iter().any(|processors| processors.are_of(label))
+    });
     if let Some((what, label)) = without {
         let Some(label) = vocabulary.text(label) else { return };
         let what = format!("no slot is for {label}, where the {what} is: it would never run");

@@ -20,6 +20,7 @@ mod people;
 mod posture;
 mod ppk;
 mod problem;
+mod processors;
 mod protection;
 mod quantity;
 mod quota;
@@ -50,6 +51,7 @@ pub use people::{Host, SecondFactor, User};
 pub use posture::Posture;
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
+pub use processors::Processors;
 pub use protection::{Protected, Protection, Unprotected};
 pub use quota::Quota;
 pub use reach::{Destination, NetworkHost, Protocol, Reach};
@@ -78,6 +80,7 @@ pub struct Site {
     audit: Audit,
     isolation: Isolation,
     frames: Option<Frames>,
+    processors: Vec<Processors>,
     users: BTreeMap<UserName, User>,
     hosts: BTreeMap<HostName, Host>,
     services: BTreeMap<ServiceName, Service>,
@@ -147,6 +150,16 @@ impl Site {
     /// When what may run; `None` where everything may at any time.
     pub fn frames(&self) -> Option<&Frames> {
         self.frames.as_ref()
+    }
+
+    /// Processors that some labels have for themselves; no two have one in common.
+    pub fn processors(&self) -> &[Processors] {
+        &self.processors
+    }
+
+    /// Those that this label has for itself; `None` if it has what all others have.
+    pub fn processors_of(&self, label: &Label) -> Option<&Processors> {
+        self.processors.iter().find(|processors| processors.are_of(label))
     }
 
     /// The banner's colour at a label, if the site gives its level one.

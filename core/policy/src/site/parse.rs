@@ -15,8 +15,8 @@ use super::services::service;
 use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Network, SecondFactor, Server,
-    Service, Site, User, Vault, check, domains, federation, frames, networks, partition, posture, protection,
-    quantity, reference,
+    Service, Site, User, Vault, check, domains, federation, frames, networks, partition, posture, processors,
+    protection, quantity, reference,
 };
 use crate::names::{ServiceName, SiteName, UserName};
 use crate::vocabulary::{NameList, Vocabulary};
@@ -95,6 +95,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let audit = Audit::read(reader, &root);
     let isolation = Isolation::read(reader, &root, vocabulary.as_ref());
     let frames = frames::read(reader, &root, vocabulary.as_ref());
+    let processors = processors::read(reader, &root, vocabulary.as_ref());
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
@@ -124,7 +125,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         isolation.check_selinux(reader, root.get("isolation"), vocabulary, domains.as_deref());
     }
     if let Some(Some(frames)) = &frames {
-        frames::check(reader, frames, &draft);
+        frames::check(reader, frames, processors.as_deref().unwrap_or_default(), &draft);
     }
     let (server, parts) = (draft.server?, draft.parts?);
     if !whole_federation {
@@ -141,6 +142,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         audit: audit?,
         isolation: isolation?.0,
         frames: frames?.map(|frames| frames.value),
+        processors: processors?,
         users: (draft.users.read.into_iter()).map(built_user).collect(),
         hosts: (draft.hosts.read.into_iter())
             .map(|host| {

@@ -7,7 +7,7 @@ mod apart;
 
 use crate::names::NAME;
 
-pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, SLOT};
+pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, PROCESSORS, SLOT};
 
 /// A key of a table.
 #[derive(Clone, Copy, Debug)]
@@ -675,6 +675,7 @@ pub const SECTIONS: &[&Section] = &[
     &ISOLATION,
     &FRAMES,
     &SLOT,
+    &PROCESSORS,
     &VAULT,
     &USER,
     &HOST,

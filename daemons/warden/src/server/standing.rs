@@ -155,21 +155,19 @@ impl Server {
         Ok(frames)
     }
 
+    /// What is new runs where the site says, from the turn of the loop that made it.
+    pub(super) fn see_to_processors(&mut self) {
+        let Some(placed) = &mut self.placed else { return };
+        let members = members(&self.labels, &self.partitions, &self.processes);
+        for (who, why) in placed.place(&self.site, members) {
+            log!("{who} does not run on its processors: {why}; it is killed");
+        }
+    }
+
     /// What keeps the frames gets the groups that are new, and while nothing keeps them they stand still, in the turn of the loop that made them: the programs of a label are started turns later.
     pub(super) fn see_to_frames(&mut self) {
         let Some(frames) = self.site.frames() else { return };
-        let labels = self
-            .labels
-            .iter()
-            .filter_map(|(name, label)| Some(Member { who: Who::Label(name), group: label.group()? }));
-        let partitions = self.partitions.iter().filter_map(|partition| {
-            Some(Member { who: Who::Partition(partition), group: partition.group()? })
-        });
-        let own = self.processes.iter().filter_map(|process| {
-            let who = Who::Process(&process.key, process.key.label.as_ref()?);
-            Some(Member { who, group: process.group() })
-        });
-        let members = labels.chain(partitions).chain(own);
+        let members = members(&self.labels, &self.partitions, &self.processes);
         let process = self.processes.get(&Key::of(Role::Frames)).filter(|process| process.ready);
         let Some(process) = process else { return self.framed.hold(&self.site, members) };
         if !self.framed.give(process, (&self.site, frames), members) {
@@ -283,4 +281,23 @@ impl Server {
         self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
         Ok(())
     }
+}
+
+/// Everything that is at a label, by its group of processes.
+fn members<'a>(
+    labels: &'a Tended<LabelName, RunningLabel>,
+    partitions: &'a [Partition],
+    processes: &'a Processes,
+) -> impl Iterator<Item = Member<'a>> {
+    let labels = labels
+        .iter()
+        .filter_map(|(name, label)| Some(Member { who: Who::Label(name), group: label.group()? }));
+    let partitions = partitions
+        .iter()
+        .filter_map(|partition| Some(Member { who: Who::Partition(partition), group: partition.group()? }));
+    let own = processes.iter().filter_map(|process| {
+        let who = Who::Process(&process.key, process.key.label.as_ref()?);
+        Some(Member { who, group: process.group() })
+    });
+    labels.chain(partitions).chain(own)
 }

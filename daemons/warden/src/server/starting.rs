@@ -73,7 +73,7 @@ impl Server {
     }
 
     fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
-        framed::has_slot(self.site.frames(), name, self.site.label(name).as_ref())?;
+        framed::has_slot(&self.site, name)?;
         let workers = self.site.label(name).map_or(1, |label| self.site.vault().workers(&label));
         let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))

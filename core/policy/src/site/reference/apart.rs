@@ -8,7 +8,7 @@ pub(in crate::site) const FRAMES: Section = Section {
     head: "[frames]",
     needed: false,
     means: "When what may run: time is cut into frames, all alike, and a frame into slots. A label's compartment, its partitions and levee's own processes at it \
-            run in its slots alone, on all processors; a slot that nobody uses stays unused.",
+            run in its slots alone, on all processors that no `[[processors]]` names; a slot that nobody uses stays unused. A label that has processors for itself runs at any time.",
     keys: &[
         must("slot", "[[frames.slot]], 1 to 64 of them", "The slots, in their order."),
         may(
@@ -42,6 +42,23 @@ pub(in crate::site) const SLOT: Section = Section {
     keys: &[
         may("labels", RANGES, "all labels", "Whose it is. A label may have several slots."),
         must("time", "a time from \"1ms\" to \"50ms\"", "How long it takes."),
+    ],
+};
+
+/// `[[processors]]`
+pub(in crate::site) const PROCESSORS: Section = Section {
+    head: "[[processors]]",
+    needed: false,
+    means: "Processors that labels have for themselves: their compartments, their partitions and levee's own processes at them run there and nowhere else, and nothing \
+            else of levee's does. All other labels and processes have the processors that no table names, of which there must be one. Other programs of the host, and the \
+            kernel for whoever asks it, are not kept away: `isolcpus` at the kernel's start does that for the former.",
+    keys: &[
+        must(
+            "numbers",
+            "numbers and ranges, such as \"2-3,6\"",
+            "Which, as the host numbers them. None may be in two tables.",
+        ),
+        must("labels", RANGES, "Whose they are. No label may be in two tables."),
     ],
 };
 
