@@ -168,6 +168,13 @@ impl Two {
         }
     }
 
+    /// Stops etcd, and starts it with the certificates that lie there now.
+    #[track_caller]
+    pub fn etcd_again(&mut self) {
+        self.etcd.take().into_iter().for_each(terminate);
+        self.start_etcd(false);
+    }
+
     /// What the enemy is to do from now on: lines as its first page says.
     #[track_caller]
     pub fn order(&self, orders: &str) {

@@ -151,3 +151,74 @@ fn a_server_whose_passport_is_revoked_is_believed_by_nobody_and_comes_back_with_
     two.joined();
     eventually("the session is there again", &|| world.fetch("ws1", THERE).status == 0);
 }
+
+/// As `docs/book/src/keys.md` says.
+#[test]
+fn the_federations_authority_is_followed_by_another_and_who_has_a_key_of_before_is_then_believed_by_nobody() {
+    let mut two = Two::up("followed", SITE, &["ws1"]);
+    let path = |two: &Two, name: &str| text(&two.world.path(name));
+    let paths = ["site.toml", "second.toml", "state", "second-state"].map(|name| path(&two, name));
+    let [site, second, state, second_state] = &paths;
+    let eventually = |what: &str, is: &dyn Fn() -> bool| eventually(Duration::from_secs(60), what, is);
+    let others = |two: &Two, run: &str| {
+        let run = text(&two.world.path(run));
+        let said = two.world.levee(&["status", "--json", "--run", &run]);
+        let said: serde_json::Value = serde_json::from_str(&said.out).unwrap_or_default();
+        said["federation"]["others"].as_array().map_or(0, Vec::len)
+    };
+    let join = |two: &Two| {
+        eventually("both servers are members", &|| others(two, "run") == 1 && others(two, "second-run") == 1);
+    };
+    // The same file to each server and to etcd.
+    let everywhere = |two: &mut Two| {
+        let authority = format!("{state}/authority/federation-ca.pem");
+        for to in ["state/server/federation-authority.pem", "second-state/server/federation-authority.pem"] {
+            sh("cp", &[&authority, &path(two, to)]).ok();
+        }
+        sh("cp", &[&authority, &path(two, "state/etcd/authority.pem")]).ok();
+        for run in ["run", "second-run"] {
+            two.world.levee(&["reload", "--run", &path(two, run)]).ok();
+        }
+        two.etcd_again();
+    };
+    let rotate = |two: &Two, site: &str, what: &[&str], state: &str| {
+        two.world.levee(&[&["enrol", "rotate", site], what, &["--state", state]].concat()).ok()
+    };
+    let saved = path(&two, "second-before");
+    sh("cp", &["-r", &format!("{second_state}/server"), &saved]).ok();
+    two.world.login("ws1", "ada").ok();
+    two.world.level("ws1", "UNCLASSIFIED").ok();
+    two.world.fetch("ws1", THERE).ok();
+
+    rotate(&two, site, &["federation-authority"], state);
+    everywhere(&mut two);
+    join(&two);
+    // Each server's key is signed for by the new one, and etcd's.
+    let of_second = format!("{second_state}/authority");
+    sh("rm", &["-r", &of_second]).ok();
+    sh("cp", &["-r", &format!("{state}/authority"), &of_second]).ok();
+    rotate(&two, site, &["federation"], state);
+    rotate(&two, second, &["federation"], second_state);
+    two.world.levee(&["enrol", "etcd", site, "--force", "--state", state]).ok();
+    everywhere(&mut two);
+    join(&two);
+    rotate(&two, site, &["federation-authority", "--finish"], state);
+    everywhere(&mut two);
+    join(&two);
+    let again = |two: &Two| {
+        two.world.tpe("ws1", &["logout"]);
+        two.world.login("ws1", "ada").status == 0 && two.world.level("ws1", "UNCLASSIFIED").status == 0
+    };
+    eventually("signed on again", &|| again(&two));
+    eventually("both servers' services are reached", &|| two.world.fetch("ws1", THERE).status == 0);
+
+    // Whoever has kept the second server's key and certificate from before.
+    for file in ["federation.key", "federation-chain.pem"] {
+        sh("cp", &[&format!("{saved}/{file}"), &format!("{second_state}/server/{file}")]).ok();
+    }
+    two.world.levee(&["reload", "--run", &path(&two, "second-run")]).ok();
+    eventually("it is believed by nobody", &|| others(&two, "run") == 0);
+    std::thread::sleep(Duration::from_secs(10));
+    assert_eq!((others(&two, "run"), others(&two, "second-run")), (0, 0));
+    eventually("the first goes on alone", &|| two.world.fetch("ws1", HERE).status == 0);
+}
