@@ -118,10 +118,7 @@ impl Server {
     /// What could not be made or started, and why; then nothing of it is left.
     pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let (site_text, site) = state::site(&options.config, options.checked.as_deref())?;
-        selinux::check(&site)?;
-        let lock = state::prepare(&options)?;
-        // Before anything is started: it is inherited.
-        let placed = Placed::begin(&site)?;
+        let (placed, lock) = (on_this_host(&site)?, state::prepare(&options)?);
         let uids = Uids::claim_on_this_host(Place::Server)?;
         let logs = own_logs(&uids, &options)?;
         let last_run = state::last_run(&options.state);
@@ -618,4 +615,10 @@ impl Server {
         // One that does not read cannot be trusted to have cut what it should. A new one reads its store.
         self.processes.tell(Role::Sessiond, SessiondPart::Label(event));
     }
+}
+
+/// Holds what the site asks of its host against it, before anything is started: the processors on which that may run are inherited.
+fn on_this_host(site: &Site) -> Result<Option<Placed>, Fatal> {
+    selinux::check(site)?;
+    Placed::begin(site)
 }
