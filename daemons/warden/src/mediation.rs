@@ -158,7 +158,8 @@ impl Mediation {
 fn own_network(site: &Site, label: &Label) -> Result<Network> {
     let network = Network::new()?;
     let inner = site.server().inner_addresses().iter().map(|address| IpNet::from(*address));
-    let pools = site.server().inner_pools().iter().copied();
+    // Sessions of the site's other servers have addresses of their pools.
+    let pools = site.session_pools();
     let single = site.networks_at(label).flat_map(|n| n.addresses().iter().map(IpNet::trunc));
     let mut net = network.net()?;
     inner.chain(pools).chain(single).try_for_each(|range| net.add_local(range, "lo"))?;
