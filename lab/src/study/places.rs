@@ -236,6 +236,10 @@ fn link(mut stream: TcpStream, row: &str, job: &str, seconds: f64) -> io::Result
         batches.push(last.elapsed().as_secs_f64() / done as f64);
         (done, last) = (0, Instant::now());
     }
+    // What came of a stream too short for a batch is one.
+    if batches.is_empty() && done > 0 {
+        batches.push(last.elapsed().as_secs_f64() / done as f64);
+    }
     let quarter = quantile(&batches, 0.25).ok_or_else(|| io::Error::other("too little came"))?;
     Ok(Measured { seconds: quarter, ..Measured::default() })
 }
