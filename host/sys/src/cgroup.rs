@@ -252,9 +252,10 @@ impl Cgroup {
         let _ = self.placed.set(directory.clone());
         set(&directory, "cpuset.cpus", processors)?;
         // Who was started meanwhile, by one that had not moved, is found when it is looked again.
+        // Whoever starts more than can be followed is not waited for.
+        let path = self.unified.join("cgroup.procs");
         let mut moved = BTreeSet::new();
-        loop {
-            let path = self.unified.join("cgroup.procs");
+        for _ in 0..TRIES {
             let all = fs::read_to_string(&path).step(|| format!("read {}", path.display()))?;
             let more: Vec<&str> = all.lines().filter(|pid| !moved.contains(*pid)).collect();
             if more.is_empty() {
@@ -270,6 +271,10 @@ impl Cgroup {
                 }
             }
         }
+        Err(Error::invalid(
+            format!("move what is in {}", path.display()),
+            "it starts processes faster than they move",
+        ))
     }
 
     /// `cgroup.procs` of every hierarchy: a process that writes `0` to each is in the group.
