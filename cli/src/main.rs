@@ -5,6 +5,7 @@
 //!
 //! It may not change what the policy says: it asks the running server, or reads files. Begin reading with the command that you are after.
 
+mod access;
 mod audit;
 mod check;
 mod cost;
@@ -76,6 +77,7 @@ enum Command {
     Matrix(why::Matrix),
     Label(label::LabelCommand),
     Posture(posture::Posture),
+    Access(access::Access),
     Audit(audit::Audit),
     Doctor(doctor::Doctor),
     User(user::User),
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Command::Matrix(command) => command.run(),
         Command::Label(command) => command.run(),
         Command::Posture(command) => command.run(),
+        Command::Access(command) => command.run(),
         Command::Audit(command) => command.run(),
         Command::Doctor(command) => command.run(),
         Command::User(command) => command.run(),

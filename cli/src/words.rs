@@ -107,6 +107,8 @@ _levee-names() {
         "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
         "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
         "posture set" | "posture plan") [[ ${#before[@]} == 2 ]] && kind=postures ;;
+        "access show") [[ ${#before[@]} == 2 ]] && kind=labels ;;
+        "access allow" | "access deny") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; 4) kind=users ;; esac ;;
         "service test") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; esac ;;
         "user disable" | "user enable") [[ ${#before[@]} == 2 ]] && kind=users ;;
         "user add" | "user passwd" | "user totp") [[ ${#before[@]} == 3 ]] && kind=users site=(--site "${before[2]}") ;;
@@ -139,6 +141,10 @@ __levee_names "__fish_seen_subcommand_from user; and __fish_seen_subcommand_from
     "users --site (commandline -opc)[4]"
 __levee_names "__fish_seen_subcommand_from enrol; and __fish_seen_subcommand_from host ppk revoke; and test (count (commandline -opc)) -eq 4" \
     "hosts --site (commandline -opc)[4]"
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from show" labels
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 3" services
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 4" labels
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 5" users
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 3" services
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 4" labels
 "#;

@@ -1,6 +1,6 @@
 //! The commands: each asks the agent for one thing and says what came of it, in words or as JSON.
 
-use crate::release;
+use crate::{access, release};
 use levee_ipc::Secret;
 use levee_ipc::client::{Lattice, RefusalKind};
 use levee_ipc::tpe::{Answer, Command, Session, Status};
@@ -260,6 +260,8 @@ pub fn to_json(answer: &Answer) -> Value {
         Answer::Releases(waiting) => release::list_json(waiting),
         Answer::Message(content) => release::message_json(content),
         Answer::Released(released) => json!({ "released": released }),
+        Answer::Accesses(services) => access::json(services),
+        Answer::AccessChanged => json!({ "changed": true }),
         Answer::Locked => json!({ "locked": true }),
         Answer::Unlocked => json!({ "locked": false }),
         Answer::LoggedOut => json!({ "signed_off": true }),
@@ -343,6 +345,8 @@ pub fn to_text(answer: &Answer) -> String {
         Answer::Releases(waiting) => release::list_text(waiting),
         Answer::Message(content) => release::message_text(content, release::columns()),
         Answer::Released(released) => release::outcome(*released).into(),
+        Answer::Accesses(services) => access::text(services),
+        Answer::AccessChanged => "it is so: nothing passes by what was so before".into(),
         Answer::Locked => "locked: nothing of the session passes until levee-tpe unlock".into(),
         Answer::Unlocked => "unlocked".into(),
         Answer::LoggedOut => "signed off".into(),

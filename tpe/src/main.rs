@@ -3,6 +3,7 @@
 //! It may not decide what a person may have: the server does. Begin reading with `agent/mod.rs`, which holds the trusted path, then `command.rs` and `screen/mod.rs`.
 #![forbid(unsafe_code)]
 
+mod access;
 mod agent;
 mod command;
 mod doctor;
@@ -17,7 +18,7 @@ use command::{Agent, Fault, PasswordSource};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command};
 use levee_policy::site::Suites;
-use levee_policy::{LabelName, ProtectionName, UserName};
+use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -125,6 +126,21 @@ enum Action {
         #[arg(long, value_name = "SHA256", requires = "number")]
         refuse: Option<release::Digest>,
     },
+    /// See who reaches the level's services that are for some people alone, and say so of those that you own
+    ///
+    /// It counts at the level of your session and at no other, at once and until it is said otherwise. When this returns, no packet passes
+    /// by what was so before. It is recorded first.
+    Access {
+        /// Which service; without it, all of the level are listed
+        #[arg(value_name = "SERVICE")]
+        service: Option<ServiceName>,
+        /// Let this person reach it
+        #[arg(long, value_name = "USER", requires = "service", conflicts_with = "deny")]
+        allow: Option<UserName>,
+        /// Let them reach it no more
+        #[arg(long, value_name = "USER", requires = "service")]
+        deny: Option<UserName>,
+    },
     /// Lock the session: nothing of it passes, here or at the server, and nothing is started, until `unlock`
     Lock,
     /// Prove who you are, and use the locked session again
@@ -215,6 +231,7 @@ fn main() -> ExitCode {
             let asked = match action {
                 Action::Status | Action::Labels => true,
                 Action::Release { pass, refuse, .. } => pass.is_none() && refuse.is_none(),
+                Action::Access { allow, deny, .. } => allow.is_none() && deny.is_none(),
                 _ => false,
             };
             match (action, &answer) {
@@ -331,6 +348,9 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             return Err(Fault::Local(release::NO_TERMINAL.into()));
         }
         Action::Release { number, pass, refuse } => release::command(*number, *pass, *refuse),
+        Action::Access { service, allow, deny } => {
+            access::command(service.as_ref(), allow.as_ref(), deny.as_ref())
+        }
         Action::Lock => Command::Lock,
         Action::Unlock { password } => {
             let secret = password.source(0).read("Password")?;

@@ -74,6 +74,8 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
                 "levee-tpe release 7; levee-tpe release 7 --pass SHA256",
                 "See one, and release it by the digest that was shown.",
             ),
+            ("levee-tpe access", "Say who reaches services of this level that are for some people alone."),
+            ("levee-tpe access plans --allow mia", "Let somebody reach one that you own."),
             (
                 "levee-tpe lock",
                 "Go away for a while: nothing of the session passes until `levee-tpe unlock`.",

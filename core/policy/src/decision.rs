@@ -3,6 +3,7 @@
 //! Everything that grants something takes a [`Grant`], and nothing outside this module can build one. A
 //! grant is used once: it is neither `Clone` nor readable from bytes.
 
+mod access;
 mod connect;
 mod keys;
 mod pass;
@@ -10,6 +11,7 @@ mod password;
 mod sign_on;
 
 pub use crate::carry::{Carry, Direction};
+pub use access::ChangeAccess;
 pub use connect::Connect;
 pub use keys::Keys;
 pub use pass::{Message, Pass, Release};
@@ -120,6 +122,12 @@ pub enum DenialKind {
     NotReleaser,
     /// Two people have not released the message, each from a workstation of their own.
     NotReleased,
+    /// The user does not decide who reaches the service.
+    NotOwner,
+    /// The service is not for the user, by the site's word or an owner's.
+    NotAdmitted,
+    /// The user owns the service, and so reaches it.
+    IsOwner,
 }
 
 /// A decision against, with its reason in words.
@@ -194,6 +202,11 @@ impl Session {
     /// The workstation it runs on.
     pub fn host(&self) -> &HostName {
         &self.host
+    }
+
+    /// The session's label, by its name.
+    pub fn name(&self) -> &LabelName {
+        &self.name
     }
 
     /// The session's label.
@@ -312,7 +325,7 @@ impl Site {
                 ),
             ));
         }
-        let reach = self.reachable(&wanted);
+        let reach = self.reachable_by(user, self.reachable(&wanted));
         if reach.is_empty() {
             return Err(ask.deny(DenialKind::NothingThere, format!("nothing can be reached at {label}")));
         }

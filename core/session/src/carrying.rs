@@ -2,7 +2,7 @@
 
 use crate::event::*;
 use crate::pace::{Paced, TOO_FAST};
-use crate::sessions::{NOT_RECORDED, Sessions};
+use crate::sessions::{NO_SESSION, NOT_RECORDED, Sessions};
 use crate::state::*;
 use crate::{Time, rules};
 use levee_policy::decision::Carry;
@@ -11,7 +11,7 @@ impl Sessions {
     pub(crate) fn carry(&mut self, client: ClientId, file: Carry, now: Time) {
         let session = self.own_session(client).and_then(|id| self.sessions.get(&id));
         let Some(record) = session.map(|session| session.record.clone()) else {
-            return self.refuse(client, RefusalKind::NoSession, "no session is open at this workstation");
+            return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
         };
         match rules::carry(&self.site, &record.user, &record.device, &record.label, file) {
             Ok(grant) if !self.keeps_pace(Paced::File, &record.user, grant.audit(), now) => {

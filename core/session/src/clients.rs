@@ -85,6 +85,7 @@ impl Sessions {
                 | Request::Active
                 | Request::ShowRelease(..)
                 | Request::Release(..)
+                | Request::Access(..)
         ) {
             self.active(client, now);
         }
@@ -106,6 +107,8 @@ impl Sessions {
             Request::Releases => self.releases(client, now),
             Request::ShowRelease(id, from) => self.show_release(client, id, from),
             Request::Release(id, digest, consent) => self.release(client, id, digest, consent),
+            Request::Accesses => self.accesses(client),
+            Request::Access(service, user, admits) => self.access(client, (service, user, admits), now),
             Request::Logout => self.logout(client, now),
         }
     }

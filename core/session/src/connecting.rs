@@ -1,12 +1,13 @@
 //! Connections that a mediator asks about, and what a session may reach: by the grant that the session has.
 
-use crate::SessionId;
 use crate::rules;
 use crate::sessions::Sessions;
 use crate::state::*;
+use crate::{SessionId, Time};
 use levee_policy::decision::Connect;
 use levee_policy::site::Reach;
 use levee_policy::{Grant, LabelName, ServiceName, Site, decision};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 impl Sessions {
@@ -21,16 +22,39 @@ impl Sessions {
         let session = self.sessions.get(&id)?;
         let is_its = session.record.label == *label && session.record.inner.contains(&from);
         let grant = grant_of(&session.phase).filter(|_| is_its && !is_locked(&session.phase))?;
-        rules::connection(&self.site, grant, service, self.posture_at(label)).ok()
+        let said = self.said_of(label, service, &session.record.user);
+        rules::connection(&self.site, grant, service, self.posture_at(label), said).ok()
     }
 
-    /// All that a session that lives may reach now: nothing, while it is locked, and no service that a posture has off.
+    /// All that a session that lives may reach now: nothing, while it is locked, and no service that a posture has off or that is not for
+    /// its person.
     pub fn reach(&self, id: SessionId) -> Option<Vec<Reach>> {
         let Session { record, phase, .. } = self.sessions.get(&id)?;
         if is_locked(phase) {
             return Some(Vec::new());
         }
-        grant_of(phase).map(|grant| Site::on_under(grant.action().reach(), self.posture_at(&record.label)))
+        let reach = grant_of(phase)?.action().reach();
+        let on = Site::on_under(reach, self.posture_at(&record.label));
+        Some(self.admitted(&record.user, &record.label, on))
+    }
+
+    /// Tells the vaults of sessions that can reach something else than before; of which.
+    pub(crate) fn tell_changed(
+        &mut self,
+        before: Vec<(SessionId, Option<Vec<Reach>>)>,
+        now: Time,
+    ) -> BTreeSet<SessionId> {
+        let mut told = BTreeSet::new();
+        for (id, before) in before {
+            let known = self.sessions.get(&id).filter(|session| session.vault != InVault::Absent);
+            let used = known.and_then(|session| self.used_labels.get(&session.record.label));
+            let is_up = used.is_some_and(|used| matches!(used.vault, Vault::Up { .. }));
+            if is_up && self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
+                told.insert(id);
+                self.tell_vault(id, now);
+            }
+        }
+        told
     }
 }
 

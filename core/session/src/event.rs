@@ -3,10 +3,10 @@
 use crate::federation::{Publication, Shared};
 use crate::{SessionId, Stored, Time};
 use levee_policy::audit::Event as Entry;
-use levee_policy::decision::{Carry, Keys, Message, Pass};
+use levee_policy::decision::{Carry, ChangeAccess, Keys, Message, Pass};
 use levee_policy::site::{Cipher, Protected, Reach};
 use levee_policy::{
-    ChannelName, DomainName, Grant, HostName, LabelName, PostureName, ProtectionName, UserName,
+    ChannelName, DomainName, Grant, HostName, LabelName, PostureName, ProtectionName, ServiceName, UserName,
 };
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -134,6 +134,8 @@ pub enum Event {
     Try(OperatorId, LabelName),
     /// An operator is to do something within this label, which is started for it where it does not run. Recorded first.
     Enter(OperatorId, LabelName, Entering),
+    /// An operator says who reaches a service, in the place of who owns it.
+    Access(OperatorId, Access),
     /// An operator ends the session shown by this name.
     End(OperatorId, String),
     /// An operator puts a posture in force, or the default back.
@@ -191,6 +193,39 @@ pub struct InForce {
     pub until: Option<Time>,
 }
 
+/// Whether a person reaches a service at a label, as one of its owners or an operator has said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// At which label.
+    pub label: LabelName,
+    /// Which service.
+    pub service: ServiceName,
+    /// Who.
+    pub user: UserName,
+    /// Whether.
+    pub admits: bool,
+}
+
+impl Access {
+    pub(crate) fn of(change: &ChangeAccess) -> Self {
+        let (label, service) = (change.label().clone(), change.service().clone());
+        Self { label, service, user: change.user().clone(), admits: change.admits() }
+    }
+}
+
+/// A service at a label that is for some people alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accessible {
+    /// Which.
+    pub service: ServiceName,
+    /// Whether who asks owns it.
+    pub mine: bool,
+    /// Whom it is for; to who asks and does not own it, themself or nobody.
+    pub people: Vec<UserName>,
+    /// Whether it is for more than these.
+    pub more: bool,
+}
+
 /// What a client asks.
 #[derive(Clone, Debug)]
 pub enum Request {
@@ -229,6 +264,10 @@ pub enum Request {
     ShowRelease(ReleaseId, u32),
     /// The message of this digest, which has been shown, may pass or may not.
     Release(ReleaseId, [u8; 32], Consent),
+    /// Which services at the session's label are for some people alone?
+    Accesses,
+    /// This person reaches this service at the session's label, or does not.
+    Access(ServiceName, UserName, bool),
     /// End the session and sign off.
     Logout,
 }
@@ -296,7 +335,7 @@ pub enum Output {
     NotReleased(ChannelName, u64),
     /// This label runs: start this program there, and tell the operator what became of it.
     Execute(OperatorId, LabelName, Vec<String>),
-    /// Answer to [`Event::End`], [`Event::Disable`], [`Event::Try`], [`Event::Enter`] and [`Event::Posture`]: it is so, and what it ends is over; or why not.
+    /// Answer to [`Event::End`], [`Event::Disable`], [`Event::Try`], [`Event::Enter`], [`Event::Access`] and [`Event::Posture`]: it is so, and what it ends is over; or why not.
     Operator(OperatorId, Result<(), String>),
 }
 
@@ -405,6 +444,10 @@ pub enum Reply {
     Part(Vec<u8>),
     /// What has become of a message.
     Released(Released),
+    /// The services that are for some people alone.
+    Accesses(Vec<Accessible>),
+    /// It is as the person has said, and nothing passes by what was so before.
+    AccessChanged,
     /// The trusted path lives.
     Alive,
     /// No packet of the session passes.
@@ -452,6 +495,8 @@ pub enum RefusalKind {
     Locked,
     /// No such message waits at a guard.
     NoMessage,
+    /// The person does not decide who reaches that service, or not about this other person.
+    Access,
 }
 
 /// What is so now.
@@ -503,6 +548,8 @@ pub enum Change {
     Known(String, Option<[u8; 32]>),
     /// These postures are in force, and no others.
     Postures(Vec<InForce>),
+    /// This has been said of who reaches a service; or counts no more, where the flag is not set.
+    Access(Access, bool),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.
     Remove(SessionId, LabelName, Vec<IpAddr>),
 }

@@ -6,6 +6,7 @@
 //! It may not have a socket, a file, a clock, a password or a key. Begin reading with `event.rs`, the whole language of the machine, then follow one session: `clients.rs`, `opening.rs`, `closing.rs`.
 #![forbid(unsafe_code)]
 
+mod access;
 mod address;
 mod carrying;
 mod clients;
@@ -35,9 +36,9 @@ mod trial;
 pub use address::REST;
 pub use delay::LONGEST as LONGEST_DELAY;
 pub use event::{
-    Change, ClientId, CommitId, Consent, Counted, CutId, Entering, Event, InForce, KeyRecord, OperatorId,
-    Output, RefusalKind, ReleaseId, Released, Reply, Request, Shown, Status, ToVault, Verified, Waiting,
-    Wish,
+    Access, Accessible, Change, ClientId, CommitId, Consent, Counted, CutId, Entering, Event, InForce,
+    KeyRecord, OperatorId, Output, RefusalKind, ReleaseId, Released, Reply, Request, Shown, Status, ToVault,
+    Verified, Waiting, Wish,
 };
 pub use id::SessionId;
 pub use rate::Rate;

@@ -7,7 +7,7 @@
 use crate::clients::{CREDENTIALS, CREDENTIALS_OR_CODE, NOBODY, entry};
 use crate::connecting::grant_of;
 use crate::event::*;
-use crate::sessions::{NOT_RECORDED, SILENCE, Sessions};
+use crate::sessions::{NO_SESSION, NOT_RECORDED, SILENCE, Sessions};
 use crate::state::*;
 use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
@@ -18,7 +18,6 @@ use levee_policy::{HostName, UserName};
 pub(crate) const IDLE: &str = "nobody has used it for as long as the site says";
 const BY_PERSON: &str = "by its person";
 const IS_LOCKED: &str = "the session is locked: unlock it first";
-const NO_SESSION: &str = "no session is open at this workstation";
 
 impl Sessions {
     /// Whether a request must wait until the session of this client is unlocked.
@@ -31,6 +30,8 @@ impl Sessions {
                 | Request::Releases
                 | Request::ShowRelease(..)
                 | Request::Release(..)
+                | Request::Accesses
+                | Request::Access(..)
         );
         waits && self.lock_of(client).is_some_and(Lock::bars)
     }

@@ -19,6 +19,8 @@ pub(crate) enum Paced {
     Change,
     /// A file that is carried.
     File,
+    /// A word about who reaches a service.
+    Access,
 }
 
 /// People who have used some of what they may. No more than the site has.
@@ -42,7 +44,7 @@ impl Sessions {
     pub(crate) fn keeps_pace(&mut self, paced: Paced, user: &UserName, granted: &Entry, now: Time) -> bool {
         let limits = self.site.limits();
         let a_minute = match paced {
-            Paced::Change => limits.changes,
+            Paced::Change | Paced::Access => limits.changes,
             Paced::File => limits.carried,
         };
         let may = self.pace.take((user.clone(), paced), a_minute, now);

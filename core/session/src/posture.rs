@@ -301,25 +301,15 @@ impl Sessions {
 
     /// Tells the vaults, which pass nothing to a service that is off, of sessions that could reach this before the change.
     fn tell_reach(&mut self, before: Vec<(SessionId, Option<Vec<Reach>>)>, now: Time) {
-        for (id, before) in before {
-            let Some(session) = self.sessions.get(&id).filter(|session| session.vault != InVault::Absent)
-            else {
-                continue;
-            };
-            let label = session.record.label.clone();
-            let is_up =
-                matches!(self.used_labels.get(&label), Some(UsedLabel { vault: Vault::Up { .. }, .. }));
-            if is_up && self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
-                if let Some(moving) = &mut self.postures.moving {
-                    moving.narrowing.insert(id);
-                }
-                self.tell_vault(id, now);
-            }
+        let told = self.tell_changed(before, now);
+        if let Some(moving) = &mut self.postures.moving {
+            moving.narrowing.extend(told);
         }
     }
 
     /// A session's vault has what it was told last, or has nothing of it.
     pub(crate) fn reach_told(&mut self, id: SessionId, now: Time) {
+        self.access_reached(id);
         if let Some(moving) = &mut self.postures.moving
             && moving.narrowing.remove(&id)
         {
@@ -329,6 +319,7 @@ impl Sessions {
 
     /// A vault is dead or has no session left: the next one has no keys from before, and is told what may be reached.
     pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
+        self.accesses_gone(label);
         let Some(moving) = &mut self.postures.moving else { return };
         let here = |id: &SessionId| self.sessions.get(id).is_some_and(|one| one.record.label == *label);
         let narrowing = moving.narrowing.len();

@@ -5,7 +5,7 @@
 
 use crate::connecting::grant_of;
 use crate::event::*;
-use crate::sessions::{NOT_RECORDED, Sessions};
+use crate::sessions::{NO_SESSION, NOT_RECORDED, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::audit::{Event as Entry, Verdict};
@@ -23,7 +23,6 @@ pub const PART: usize = 8 << 10;
 /// How many numbers each guard's messages have.
 const NUMBERS: u64 = 1_000_000;
 
-const NO_SESSION: &str = "no session is open at this workstation";
 const NO_MESSAGE: &str = "no such message waits for you here: levee-tpe release lists those that do";
 const NOT_SHOWN: &str = "it has not been shown here as a whole: levee-tpe release NUMBER shows it";
 
@@ -139,7 +138,7 @@ impl Sessions {
     }
 
     /// What the session that is open over this trusted path permits, while nothing bars it.
-    fn permission(&self, client: ClientId) -> Option<&Grant<Permission>> {
+    pub(crate) fn permission(&self, client: ClientId) -> Option<&Grant<Permission>> {
         if self.lock_of(client).is_none_or(Lock::bars) {
             return None;
         }

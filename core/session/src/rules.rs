@@ -44,14 +44,37 @@ pub(crate) fn keys(
     site.decide_keys(session, device, label, accreditation)
 }
 
-/// Whether this session may have a connection to this service, where this posture counts at its label.
+/// Whether this session may have a connection to this service, where this posture counts at its label and this was said of its person.
 pub(crate) fn connection(
     site: &Site,
     session: &Grant<decision::Session>,
     service: &ServiceName,
     posture: Option<&Posture>,
+    said: Option<bool>,
 ) -> Result<Grant<decision::Connect>, Box<Denial>> {
-    site.decide_connection(session, service, posture)
+    site.decide_connection(session, service, posture, said)
+}
+
+/// Whether the person of this session may say that this other one reaches this service at the session's label, or does not.
+pub(crate) fn access(
+    site: &Site,
+    session: &Grant<decision::Session>,
+    service: &ServiceName,
+    user: &UserName,
+    admits: bool,
+) -> Result<Grant<decision::ChangeAccess>, Box<Denial>> {
+    site.decide_access(session, service, user, admits)
+}
+
+/// Whether an operator may.
+pub(crate) fn access_by_operator(
+    site: &Site,
+    label: &LabelName,
+    service: &ServiceName,
+    user: &UserName,
+    admits: bool,
+) -> Result<Grant<decision::ChangeAccess>, Box<Denial>> {
+    site.decide_access_by_operator(label, service, user, admits)
 }
 
 /// Whether this person may have a session at this label from this TPE, with the protection that they ask for, where this posture counts

@@ -1,6 +1,7 @@
 //! The state machine: [`Sessions::handle`] what happened, [`Sessions::poll`] what to do, and
 //! [`Sessions::deadline`] for when to come back.
 
+use crate::access::Accesses;
 use crate::address::Pools;
 use crate::delay::Delays;
 use crate::event::*;
@@ -44,6 +45,7 @@ pub(crate) const DENIALS_PERIOD: Duration = Duration::from_secs(60);
 pub const RETRY: Duration = Duration::from_secs(1);
 /// After so many failures to destroy sockets, whoever waits for it is told.
 pub const CUT_TRIES: u32 = 5;
+pub(crate) const NO_SESSION: &str = "no session is open at this workstation";
 /// The most trusted paths of one TPE at a time.
 pub const CLIENTS_PER_DEVICE: usize = 8;
 
@@ -84,6 +86,7 @@ pub struct Sessions {
     pub(crate) codes: BTreeMap<UserName, u64>,
     pub(crate) pace: Pace,
     pub(crate) postures: Postures,
+    pub(crate) accesses: Accesses,
     /// Messages of guards that wait for people.
     pub(crate) held: BTreeMap<ReleaseId, Held>,
     /// The last number that each guard's had.
@@ -146,6 +149,7 @@ impl Sessions {
             codes: BTreeMap::new(),
             pace: Pace::default(),
             postures: Postures::default(),
+            accesses: Accesses::default(),
             held: BTreeMap::new(),
             numbered: BTreeMap::new(),
             denials: None,
@@ -210,6 +214,7 @@ impl Sessions {
             Event::PosturesKept(number) => self.postures_kept(number, now),
             Event::Try(operator, label) => self.try_label(operator, label),
             Event::Enter(operator, label, what) => self.enter(operator, label, what),
+            Event::Access(operator, wish) => self.access_by_operator(operator, wish),
             Event::End(operator, shown) => self.end_shown(operator, &shown, now),
             Event::Published(session, what) => self.published(session, what, now),
             Event::Withdrawn(session) => self.withdrawn(session, now),
@@ -324,6 +329,7 @@ impl Sessions {
                 self.enter_recorded(operator, label, what, durable);
             }
             Some(Purpose::Posture(change)) => self.posture_recorded(change, durable, now),
+            Some(Purpose::Access(asker, grant)) => self.access_recorded(asker, grant, durable, now),
             Some(Purpose::Appear(session)) => self.appear_recorded(session, durable),
             Some(Purpose::Nothing) | None => {}
         }

@@ -35,6 +35,8 @@ pub(crate) enum Busy {
     Carrying(Grant<decision::Carry>, CommitId),
     /// Release, until the person's word is durable.
     Releasing(Grant<decision::Release>, ReleaseId, Consent, CommitId),
+    /// Access, by this number, until it is durable and vaults have been told.
+    Accessing(u64),
     /// Lock, until the session's vault passes nothing of it.
     Locking,
     /// Unlock, once its person has proved themself.
@@ -271,6 +273,8 @@ pub(crate) enum Purpose {
     Enter(OperatorId, LabelName, Entering),
     /// A change of posture.
     Posture(crate::posture::Change),
+    /// Who reaches a service.
+    Access(crate::access::Asker, Grant<decision::ChangeAccess>),
     /// A session of another server.
     Appear(SessionId),
     /// Nobody waits for it.

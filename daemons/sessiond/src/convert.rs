@@ -145,6 +145,8 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::Releases(waiting) => client::Reply::Releases(waiting.into_iter().map(to_release).collect()),
         Reply::Part(content) => client::Reply::Part(content),
         Reply::Released(released) => client::Reply::Released(released),
+        Reply::Accesses(services) => client::Reply::Accesses(services),
+        Reply::AccessChanged => client::Reply::AccessChanged,
         Reply::Alive => client::Reply::Alive,
         Reply::Locked => client::Reply::Locked,
         Reply::Unlocked => client::Reply::Unlocked,

@@ -154,6 +154,7 @@ impl Daemon {
         machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
         machine.remember_locked(store.locked().map_err(|e| Fatal::new("read the store", e))?);
         machine.take_postures(postures, now);
+        machine.take_accesses(store.accesses().map_err(|e| Fatal::new("read the store", e))?);
         Ok(Self {
             events,
             site,

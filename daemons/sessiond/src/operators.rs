@@ -221,6 +221,14 @@ impl Daemon {
                     let lasting = seconds.map(Duration::from_secs);
                     self.handle(Event::Posture(id, Wish { posture, lasting, reason }));
                 }
+                Command::Accesses(label) => {
+                    operator.link.send(Answer::Accesses(self.machine.accesses_at(&label, None)));
+                    self.operators.open.remove(&id);
+                }
+                Command::Access(wish) => {
+                    operator.state = State::Ending;
+                    self.handle(Event::Access(id, wish));
+                }
                 Command::Try(label) => {
                     operator.state = State::Ending;
                     self.handle(Event::Try(id, label));

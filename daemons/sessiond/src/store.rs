@@ -1,7 +1,7 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
-use levee_policy::{LabelName, UserName};
-use levee_session::{Change, InForce, REST, SessionId, Stored, Time};
+use levee_policy::{LabelName, ServiceName, UserName};
+use levee_session::{Access, Change, InForce, REST, SessionId, Stored, Time};
 use redb::{
     BackendError, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition,
 };
@@ -26,6 +26,8 @@ const KNOWN: TableDefinition<'_, &str, [u8; 32]> = TableDefinition::new("known")
 const CODES: TableDefinition<'_, &str, u64> = TableDefinition::new("codes");
 /// One row, under an empty key: postcard of the list of [`InForce`].
 const POSTURES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("postures");
+/// Label, service and user, a line each → whether that user reaches that service there, as somebody has said.
+const ACCESSES: TableDefinition<'_, &str, bool> = TableDefinition::new("accesses");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into.
 const SPARE: u64 = 2 << 20;
@@ -143,6 +145,7 @@ impl Store {
         change.open_table(KNOWN)?;
         change.open_table(CODES)?;
         change.open_table(POSTURES)?;
+        change.open_table(ACCESSES)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
         Ok(store)
@@ -241,6 +244,26 @@ impl Store {
         }
     }
 
+    /// What has been said of who reaches a service.
+    pub fn accesses(&mut self) -> Result<Vec<Access>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut said = Vec::new();
+        for row in read.open_table(ACCESSES)?.iter()? {
+            let (key, admits) = row?;
+            let mut parts = key.value().split('\n');
+            let (Some(label), Some(service), Some(user), None) =
+                (parts.next(), parts.next(), parts.next(), parts.next())
+            else {
+                return Err(other("a word about a service is not about one person"));
+            };
+            let label = LabelName::new(label).map_err(other)?;
+            let (service, user) =
+                (ServiceName::new(service).map_err(other)?, UserName::new(user).map_err(other)?);
+            said.push(Access { label, service, user, admits: admits.value() });
+        }
+        Ok(said)
+    }
+
     /// Makes the changes, all or none, and syncs them.
     pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
         let applied = self.try_apply(changes, now);
@@ -260,6 +283,7 @@ impl Store {
             let mut known = transaction.open_table(KNOWN)?;
             let mut codes = transaction.open_table(CODES)?;
             let mut postures = transaction.open_table(POSTURES)?;
+            let mut accesses = transaction.open_table(ACCESSES)?;
             for change in changes {
                 match change {
                     Change::Locked(id, true) => drop(locked.insert(*id.as_bytes(), ())?),
@@ -272,6 +296,14 @@ impl Store {
                     Change::Postures(in_force) => {
                         let bytes = postcard::to_allocvec(in_force).map_err(other)?;
                         postures.insert("", bytes.as_slice())?;
+                    }
+                    Change::Access(Access { label, service, user, admits }, counts) => {
+                        let key = format!("{label}\n{service}\n{user}");
+                        if *counts {
+                            accesses.insert(key.as_str(), admits)?;
+                        } else {
+                            accesses.remove(key.as_str())?;
+                        }
                     }
                     Change::Put(record) => {
                         let bytes = postcard::to_allocvec(record).map_err(other)?;

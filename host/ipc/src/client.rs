@@ -10,9 +10,9 @@ use crate::vault::Carriage;
 use ipnet::IpNet;
 use levee_policy::decision::Carry;
 use levee_policy::site::Protected;
-use levee_policy::{ChannelName, DomainName, LabelName, ProtectionName, UserName};
+use levee_policy::{ChannelName, DomainName, LabelName, ProtectionName, ServiceName, UserName};
 use levee_session::SessionId;
-pub use levee_session::{Consent, RefusalKind, ReleaseId, Released};
+pub use levee_session::{Accessible, Consent, RefusalKind, ReleaseId, Released};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -130,6 +130,17 @@ pub enum Request {
         /// What the person says.
         consent: Consent,
     },
+    /// Which services at the session's label are for some people alone? Answered by [`Reply::Accesses`].
+    Accesses,
+    /// Somebody reaches a service of the person's at the session's label, or does not. Answered by [`Reply::AccessChanged`].
+    Access {
+        /// Which service.
+        service: ServiceName,
+        /// Who.
+        user: UserName,
+        /// Whether.
+        admits: bool,
+    },
 }
 
 /// Server → TPE: one for each request, in order; and those for which [`Reply::is_unasked`] at any time.
@@ -184,6 +195,10 @@ pub enum Reply {
     Part(Vec<u8>),
     /// What has become of a message.
     Released(Released),
+    /// Services that are for some people alone.
+    Accesses(Vec<Accessible>),
+    /// It is so, and nothing passes by what was so before.
+    AccessChanged,
     /// The file may pass; that it does is in the audit log.
     Carried,
     /// No packet of the session passes the server.

@@ -5,6 +5,7 @@ use crate::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::{
     DomainName, HostName, LabelName, PartitionName, PostureName, ProtectionName, SiteName, UserName,
 };
+pub use levee_session::{Access, Accessible};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -29,6 +30,10 @@ pub enum Command {
     Changed(UserName),
     /// Put a posture in force, or the default back; answered when nothing older is left.
     Posture(Posture),
+    /// Whom services at this label are for.
+    Accesses(LabelName),
+    /// Somebody reaches a service, or does not; answered when nothing passes by what was so before.
+    Access(Access),
 }
 
 /// What an operator does within a label.
@@ -99,6 +104,8 @@ pub enum Answer {
     Ended,
     /// The program runs; its lines in its label's log are of this source.
     Began(String),
+    /// Answer to [`Command::Accesses`].
+    Accesses(Vec<Accessible>),
     /// The program has ended: its exit status, or 128 plus the signal's number.
     Exited(u8),
     /// It cannot be done, and why.

@@ -1,8 +1,8 @@
 //! `levee-tpe` as a command ↔ `levee-tpe` as the workstation's agent, on a Unix `SOCK_SEQPACKET` socket.
 
 use crate::Secret;
-use crate::client::{Consent, Lattice, RefusalKind, Release, ReleaseId, Released};
-use levee_policy::{LabelName, ProtectionName, UserName};
+use crate::client::{Accessible, Consent, Lattice, RefusalKind, Release, ReleaseId, Released};
+use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -67,6 +67,17 @@ pub enum Command {
         /// What the person says.
         consent: Consent,
     },
+    /// Which services at the session's level are for some people alone?
+    Accesses,
+    /// Somebody reaches a service of the person's there, or does not.
+    Access {
+        /// Which service.
+        service: ServiceName,
+        /// Who.
+        user: UserName,
+        /// Whether.
+        admits: bool,
+    },
     /// End the session and sign off.
     Logout,
 }
@@ -127,6 +138,10 @@ pub enum Answer {
     Message(Vec<u8>),
     /// What has become of a message.
     Released(Released),
+    /// Services that are for some people alone.
+    Accesses(Vec<Accessible>),
+    /// It is so, and nothing passes by what was so before.
+    AccessChanged,
     /// Signed off.
     LoggedOut,
     /// Not yet: the answer is still to come. In words for the person.

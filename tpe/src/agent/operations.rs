@@ -84,6 +84,8 @@ impl Agent {
             Command::Releases => self.releases(),
             Command::ShowRelease(id) => self.show_release(id),
             Command::Release { id, digest, consent } => self.release(id, digest, consent),
+            Command::Accesses => self.accesses(),
+            Command::Access { service, user, admits } => self.access(service, user, admits),
             Command::Lock => self.lock(),
             Command::Unlock { password, code } => self.unlock(password, code),
             Command::Status | Command::Active => Ok(Answer::Status(self.status())),

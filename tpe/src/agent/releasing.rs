@@ -1,10 +1,11 @@
-//! Messages of guards that wait for the person signed on. The agent fetches a message whole, and holds it to the digest it was listed with;
+//! Messages of guards that wait for the person signed on, and who reaches services that they own. The agent fetches a message whole, and holds it to the digest it was listed with;
 //! it keeps nothing of it.
 
 use super::Agent;
 use super::operations::{Done, Fault, refused};
 use levee_ipc::client::{Consent, RefusalKind, Release, ReleaseId, Reply, Request};
 use levee_ipc::tpe::Answer;
+use levee_policy::{ServiceName, UserName};
 use sha2::{Digest as _, Sha256};
 
 impl Agent {
@@ -48,6 +49,26 @@ impl Agent {
         self.not_while_locked()?;
         match self.ask(&Request::Release { id, digest, consent })? {
             Reply::Released(released) => Ok(Answer::Released(released)),
+            other => refused(other),
+        }
+    }
+
+    /// Services at the session's level that are for some people alone.
+    pub(super) fn accesses(&mut self) -> Done<Answer> {
+        self.need_login()?;
+        self.not_while_locked()?;
+        match self.ask(&Request::Accesses)? {
+            Reply::Accesses(services) => Ok(Answer::Accesses(services)),
+            other => refused(other),
+        }
+    }
+
+    /// Somebody reaches a service of the person's, or does not.
+    pub(super) fn access(&mut self, service: ServiceName, user: UserName, admits: bool) -> Done<Answer> {
+        self.need_login()?;
+        self.not_while_locked()?;
+        match self.ask(&Request::Access { service, user, admits })? {
+            Reply::AccessChanged => Ok(Answer::AccessChanged),
             other => refused(other),
         }
     }

@@ -42,6 +42,8 @@ macro_rules! actions {
 }
 
 actions! {
+    /// Whom a service at a label is for.
+    Access = "access",
     /// The audit log itself: its parts, its disk, its key.
     Audit = "audit",
     /// A person's or a site's secret was set, replaced or removed by an operator.

@@ -61,19 +61,25 @@ impl Site {
         ))
     }
 
-    /// May this session have one connection to this service, which a mediator decides about, where this posture counts at its label: only
-    /// if the session's own grant lets it reach the service, and the service is on. The site is not asked again what may be reached.
+    /// May this session have one connection to this service, which a mediator decides about, where this posture counts at its label, and
+    /// an owner has said this of its person, or nothing: only if the session's own grant lets it reach the service, the service is on, and
+    /// is for that person. The site is not asked again what may be reached.
     pub fn decide_connection(
         &self,
         session: &Grant<Session>,
         service: &ServiceName,
         posture: Option<&Posture>,
+        said: Option<bool>,
     ) -> Result<Grant<Connect>, Box<Denial>> {
         let Session { user, host, label, name, reach, .. } = session.action();
         let who = Who { user: Some(user), host: Some(host) };
         let ask = ask(who, Some(name.clone()), service);
-        let recorded = self.check_mediated(&ask, service)?.recorded();
+        let found = self.check_mediated(&ask, service)?;
+        let recorded = found.recorded();
         check_on(&ask, service, posture)?;
+        if !found.access().admits(user, said) {
+            return Err(ask.deny(DenialKind::NotAdmitted, format!("`{service}` is not for `{user}`")));
+        }
         if !reach
             .iter()
             .any(|reach| matches!(&reach.destination, Destination::Service(name) if name == service))
@@ -94,8 +100,12 @@ impl Site {
         posture: Option<&Posture>,
     ) -> Result<Grant<Connect>, Box<Denial>> {
         let ask = ask(Who::default(), self.label_name(label), service);
-        self.check_mediated(&ask, service)?;
+        let found = self.check_mediated(&ask, service)?;
         check_on(&ask, service, posture)?;
+        if found.access().is_limited() {
+            let why = format!("`{service}` is for some people alone, and a host of a network is nobody");
+            return Err(ask.deny(DenialKind::NotAdmitted, why));
+        }
         let network = self.networks_at(label).find(|network| network.interface() == interface);
         if !network.is_some_and(|network| network.services().contains(service)) {
             let why = format!("the network at {interface} is not given `{service}` at {}", self.words(label));

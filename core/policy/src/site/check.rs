@@ -36,6 +36,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
             unreachable(reader, draft, vocabulary);
         }
         service_ports(reader, draft, vocabulary);
+        people(reader, draft, vocabulary);
         networks(reader, draft, vocabulary);
         if let Some(parts) = &draft.parts {
             for (_, label, _) in &parts.partitions {
@@ -239,6 +240,29 @@ fn meets(one: &At<Range>, other: &At<Range>) -> bool {
     one.value.intersection(&other.value).is_some()
 }
 
+/// Whom a service names is cleared for some label at which it runs, and owners change what one server knows.
+fn people(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
+    for service in &draft.services.read {
+        let (name, range) = (&service.name, &service.range);
+        for named in service.access.people().into_iter().flatten().chain(service.access.owners()) {
+            let user = draft.users.read.iter().find(|user| user.name.value == *named);
+            if user.is_some_and(|user| !meets(&user.clearance, range)) {
+                let at = vocabulary.print_range(&range.value).unwrap_or_default();
+                let what = format!("`{}` names `{named}`, who is cleared for no label of {at}", name.value);
+                let remedy = "widen the clearance, or take the name out";
+                reader.problem(ProblemKind::Unreachable, &name.span, what, remedy);
+                break;
+            }
+        }
+        if !service.access.owners().is_empty() && draft.federation.is_some() {
+            let what =
+                format!("`{}` has owners, whose word is one server's, and this site has several", name.value);
+            let remedy = "write `people` alone, which every server reads";
+            reader.problem(ProblemKind::BadValue, &name.span, what, remedy);
+        }
+    }
+}
+
 /// At one label, one port belongs to one service.
 fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
     for (at, service) in draft.services.read.iter().enumerate() {
@@ -307,6 +331,12 @@ fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
                     format!("`{}` does not run at {labels}, the label of this network", name.value),
                     "widen the service's range, or remove it here",
                 );
+            }
+            if service.access.is_limited() {
+                let what =
+                    format!("`{}` is for some people alone, and a host of a network is nobody", name.value);
+                let remedy = "remove it here, or the service's `people` and `owners`";
+                reader.problem(ProblemKind::Unreachable, &name.span, what, remedy);
             }
         }
         for (at, host) in network.hosts.iter().enumerate() {

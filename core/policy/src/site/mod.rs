@@ -1,5 +1,6 @@
 //! The site: everything `site.toml` says, in types that an invalid site has no value in.
 
+mod access;
 mod audit;
 mod card;
 mod check;
@@ -36,6 +37,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 
+pub use access::Access;
 pub use audit::{Audit, CheckpointPlace};
 pub use cipher::Cipher;
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};

@@ -103,7 +103,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let hosts = reader.tables(root.get("host"), "[host]", &reference::HOST.names());
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
     let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
-    let services = Part::of(services.iter().map(|keys| service(reader, words, keys)).collect());
+    let services = Part::of(services.iter().map(|keys| service(reader, words, &users, keys)).collect());
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
     let networks = Part::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
     let domains = domains::read(reader, &root, words);
@@ -187,7 +187,7 @@ fn built_user(user: DraftUser) -> (UserName, User) {
 }
 
 fn built_service(service: DraftService) -> (ServiceName, Service) {
-    let DraftService { protocol, mode, program, uploads, needs, software, recorded, .. } = service;
+    let DraftService { protocol, mode, program, uploads, needs, software, recorded, access, .. } = service;
     let (name, port, range) = (service.name.value, service.port.value, service.range.value);
     let protection = service.protection.map(|name| name.value);
     let service = Service {
@@ -202,6 +202,7 @@ fn built_service(service: DraftService) -> (ServiceName, Service) {
         software,
         recorded,
         protection,
+        access,
     };
     (name, service)
 }

@@ -194,7 +194,7 @@ fn posture(
 }
 
 /// A list of names of `what` that the site has; `known` is `None` where these could not be read.
-fn names<'a, T>(
+pub(super) fn names<'a, T>(
     reader: &mut Reader<'_>,
     keys: &Keys<'_>,
     key: &str,

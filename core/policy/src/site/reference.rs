@@ -456,6 +456,19 @@ pub(super) const SERVICE: Section = Section {
             "what every tunnel has",
             "What it asks of the tunnels of all sessions at its labels. Where that cannot be had no session opens there.",
         ),
+        may(
+            "people",
+            "a list of names of people",
+            "its `owners`; without these everybody",
+            "Who of those cleared for a label reaches it there. Hosts of networks do not.",
+        ),
+        may(
+            "owners",
+            "a list of names of people",
+            "none",
+            "Who decides that, each at the labels at which they have sessions (`levee-tpe access`): they let others reach it, and take that back, while \
+             it runs. `people` is how it begins. An owner always reaches it. Not with `[federation]`.",
+        ),
     ],
 };
 

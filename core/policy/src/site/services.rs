@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::access::{self, Access};
+use super::draft::{DraftUser, Part};
 use super::needs::{self, Needs};
 use super::problem::ProblemKind;
 use super::reach::Protocol;
@@ -91,6 +93,7 @@ pub struct Service {
     pub(super) software: Vec<String>,
     pub(super) recorded: Recorded,
     pub(super) protection: Option<ProtectionName>,
+    pub(super) access: Access,
 }
 
 impl Service {
@@ -139,6 +142,11 @@ impl Service {
         self.recorded
     }
 
+    /// Who of those cleared for a label reaches it there.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
     /// What it asks for beyond what every service has.
     pub fn needs(&self) -> &Needs {
         &self.needs
@@ -157,12 +165,14 @@ pub(super) struct DraftService {
     pub software: Vec<String>,
     pub recorded: Recorded,
     pub protection: Option<At<ProtectionName>>,
+    pub access: Access,
 }
 
 /// One of them; `None` where something is missing or wrong, which a problem says.
 pub(super) fn service(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
+    users: &Part<DraftUser>,
     keys: &Keys<'_>,
 ) -> Option<DraftService> {
     let name = reader.need(keys, "name", "\"web\"");
@@ -180,6 +190,7 @@ pub(super) fn service(
         None => Some(None),
         Some(value) => reader.parsed(value, "protection's name", NAME).map(Some),
     };
+    let access = access::read(reader, keys, users);
     let service = DraftService {
         name: name?,
         port: port?,
@@ -192,6 +203,7 @@ pub(super) fn service(
         software: software?,
         recorded: recorded?,
         protection: protection?,
+        access: access?,
     };
     if service.program == Program::Nginx && service.protocol != Protocol::Tcp {
         reader.problem(

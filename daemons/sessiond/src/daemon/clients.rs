@@ -244,6 +244,8 @@ impl Daemon {
             Asked::Releases => Request::Releases,
             Asked::ShowRelease { id, from } => Request::ShowRelease(id, from),
             Asked::Release { id, digest, consent } => Request::Release(id, digest, consent),
+            Asked::Accesses => Request::Accesses,
+            Asked::Access { service, user, admits } => Request::Access(service, user, admits),
             Asked::Logout => Request::Logout,
         };
         self.handle(Event::Request(id, request));

@@ -1,0 +1,109 @@
+//! Who of those cleared for a label reaches a service there, by its owners' word: at once, at that label alone, and after a restart.
+
+use levee_system::{World, eventually, text};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const SITE: &str = concat!(
+    include_str!("../../../conf/small/site.toml"),
+    r#"
+[[service]]
+name = "plans"
+port = 8080
+protocol = "tcp"
+range = "UNCLASSIFIED..CONFIDENTIAL//MED"
+mode = "relay"
+program = "nginx"
+owners = ["ada"]
+[[service]]
+name = "notes"
+port = 8081
+protocol = "tcp"
+range = "UNCLASSIFIED..CONFIDENTIAL//MED"
+mode = "direct"
+program = "nginx"
+owners = ["ada"]
+people = ["mia"]
+"#
+);
+const LABEL: &str = "CONFIDENTIAL";
+/// Connections decided about one by one, and ones that selectors alone let pass.
+const PLANS: &str = "http://www.harbour.example:8080/";
+const NOTES: &str = "http://www.harbour.example:8081/";
+
+/// Whether a page comes. What is not let through is not answered, so nobody waits for long.
+fn reaches(world: &World, workstation: &str, url: &str) -> bool {
+    let done = world.run(workstation, &["curl", "-sS", "--max-time", "3", url]);
+    done.status.success()
+}
+
+fn access(world: &World, workstation: &str, arguments: &[&str]) -> String {
+    world.tpe(workstation, &[&["access"], arguments].concat()).ok()
+}
+
+#[test]
+fn an_owner_lets_people_reach_a_service_and_takes_it_back_while_it_runs_and_at_one_label_alone() {
+    let mut world = World::up("access", SITE, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, LABEL).ok();
+    }
+    assert!(reaches(&world, "ws1", PLANS) && reaches(&world, "ws1", NOTES));
+    assert!(!reaches(&world, "ws2", PLANS), "nobody but ada, as long as she says nothing");
+    assert!(reaches(&world, "ws2", NOTES));
+    assert_eq!(access(&world, "ws1", &[]).trim(), "notes: yours; for ada mia\nplans: yours; for ada");
+    assert_eq!(access(&world, "ws2", &[]).trim(), "notes: for you\nplans: not for you");
+
+    access(&world, "ws1", &["plans", "--allow", "mia"]);
+    assert!(reaches(&world, "ws2", PLANS), "in the session that there is");
+    let shown = world.tpe("ws2", &["status"]).ok();
+    assert!(shown.contains("ada lets you reach plans at CONFIDENTIAL"), "{shown}");
+
+    // A download that runs does not end the word: when it is taken back, nothing more comes.
+    let mut slow = world
+        .inside("ws2", &["curl", "-sS", "--max-time", "60", "--limit-rate", "1k", NOTES, "-o", "/dev/null"]);
+    let mut slow = slow.spawn().expect("curl starts");
+    access(&world, "ws1", &["notes", "--deny", "mia"]);
+    assert!(!reaches(&world, "ws2", NOTES), "when it is acknowledged no packet passes");
+    let _ = slow.kill();
+    let _ = slow.wait();
+    assert!(reaches(&world, "ws2", PLANS), "of another service nothing was said");
+
+    // Who does not own it says nothing, and not of another level.
+    for arguments in [["access", "plans", "--allow", "ugo"], ["access", "web", "--deny", "ada"]] {
+        let refused = world.tpe("ws2", &arguments).refused();
+        assert!(refused.contains("you own no service"), "{refused}");
+    }
+    world.level("ws2", "UNCLASSIFIED").ok();
+    assert!(!reaches(&world, "ws2", PLANS), "what was said at CONFIDENTIAL is nothing here");
+    assert!(reaches(&world, "ws2", NOTES));
+    world.level("ws2", LABEL).ok();
+    assert!(reaches(&world, "ws2", PLANS) && !reaches(&world, "ws2", NOTES));
+
+    // The log has each word with who said it; an operator's too.
+    let (run, state) = (text(&world.path("run")), text(&world.path("state")));
+    world.levee(&["access", "deny", "plans", LABEL, "mia", "--run", &run]).ok();
+    assert!(!reaches(&world, "ws2", PLANS));
+    let shown = world.levee(&["access", "show", LABEL, "--run", &run, "--json"]).ok();
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    assert_eq!(shown[1]["people"], serde_json::json!(["ada"]), "{shown}");
+    let log = world.levee(&["audit", "show", "--state", &state, "--action", "access"]).ok();
+    for said in [
+        "`mia` reaches it at CONFIDENTIAL, by `ada`, who owns it",
+        "`mia` does not reach it at CONFIDENTIAL, by `ada`, who owns it",
+        "`mia` does not reach it at CONFIDENTIAL, by an operator",
+    ] {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+
+    // It counts after the server has ended and come again.
+    access(&world, "ws1", &["plans", "--allow", "mia"]);
+    world.stop_server();
+    world.start_server();
+    let limit = Instant::now() + Duration::from_secs(60);
+    eventually(limit - Instant::now(), "mia is signed on again", || {
+        let _ = world.login("ws2", "mia");
+        world.level("ws2", LABEL).status.success()
+    });
+    assert!(reaches(&world, "ws2", PLANS) && !reaches(&world, "ws2", NOTES));
+}
