@@ -158,7 +158,7 @@ fn verdict(site: &Site, user: UserName, host: HostName, label: &Label) -> Option
         let what = format!("{host} is accredited for {}", words(accreditation));
         conditions.push(Condition { holds: accreditation.contains(label), what });
     }
-    let reach = site.reachable(label);
+    let reach = site.reachable_by(&user, label);
     let number = crate::output::count(reach.len(), "service", "services");
     conditions
         .push(Condition { holds: !reach.is_empty(), what: format!("{number} can be reached at {name}") });
@@ -166,17 +166,26 @@ fn verdict(site: &Site, user: UserName, host: HostName, label: &Label) -> Option
         Ok(grant) => (true, grant.audit().reason.clone()),
         Err(denial) => (false, denial.reason().to_owned()),
     };
-    let reach = if granted { reach.iter().map(reached).collect() } else { Vec::new() };
+    let reach = match granted {
+        true => reach.iter().map(|one| reached(site, &user, one)).collect(),
+        false => Vec::new(),
+    };
     Some(Verdict { user, host, label: name, granted, reason, conditions, reach })
 }
 
-fn reached(reach: &Reach) -> String {
+/// What is reached, and whether that needs an owner's word, which the site file does not have.
+fn reached(site: &Site, user: &UserName, reach: &Reach) -> String {
     use levee_policy::site::Destination;
     let name = match &reach.destination {
         Destination::Service(service) => service.to_string(),
         Destination::Network(interface) => format!("a host at {interface}"),
     };
-    format!("{name}, {} {} port {}", reach.protocol.as_str(), reach.address, reach.port)
+    let waits = match &reach.destination {
+        Destination::Service(name) => site.service(name).is_some_and(|one| !one.access().admits(user, None)),
+        Destination::Network(_) => false,
+    };
+    let waits = if waits { ", once an owner lets them" } else { "" };
+    format!("{name}, {} {} port {}{waits}", reach.protocol.as_str(), reach.address, reach.port)
 }
 
 impl Verdict {

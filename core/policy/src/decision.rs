@@ -325,7 +325,7 @@ impl Site {
                 ),
             ));
         }
-        let reach = self.reachable_by(user, self.reachable(&wanted));
+        let reach = self.reachable_by(user, &wanted);
         if reach.is_empty() {
             return Err(ask.deny(DenialKind::NothingThere, format!("nothing can be reached at {label}")));
         }

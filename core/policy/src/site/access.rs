@@ -8,6 +8,7 @@ use super::posture::names;
 use super::problem::ProblemKind;
 use super::reach::{Destination, Reach};
 use super::read::{Keys, Reader};
+use crate::label::Label;
 use crate::names::UserName;
 
 /// A service's `people` and `owners`.
@@ -51,14 +52,15 @@ impl Access {
 
 impl Site {
     /// Of what can be reached at a label, what this person could reach there, whatever owners say.
-    pub(crate) fn reachable_by(&self, user: &UserName, reach: Vec<Reach>) -> Vec<Reach> {
-        let may = |one: &Reach| match &one.destination {
+    pub fn reachable_by(&self, user: &UserName, label: &Label) -> Vec<Reach> {
+        let mut reach = self.reachable(label);
+        reach.retain(|one| match &one.destination {
             Destination::Service(name) => {
                 self.service(name).is_some_and(|service| service.access().may_admit(user))
             }
             Destination::Network(_) => true,
-        };
-        reach.into_iter().filter(may).collect()
+        });
+        reach
     }
 }
 
