@@ -146,13 +146,13 @@ fn keys_are_the_sessions_own_at_its_label_on_its_host_and_a_certificate_can_only
 fn a_connection_is_one_that_the_sessions_grant_reaches_and_a_mediator_decides_about() {
     let site = site();
     let (low, high) = (session(&site, "LOW"), session(&site, "HIGH"));
-    let grant = site.decide_connection(&high, &service("mail"), None).unwrap();
+    let grant = site.decide_connection(&high, &service("mail"), None, None).unwrap();
     assert_eq!((grant.action().label(), grant.action().service()), (high.action().label(), &service("mail")));
     assert_eq!(grant.audit().user, Some(user("ada")));
     assert_eq!(grant.action().recorded(), Recorded::Synced);
     let soon = SITE.replace("mode = \"relay\"", "mode = \"relay\"\naudit = \"written\"");
     let soon = Site::parse(&soon).unwrap_or_else(|e| panic!("{e:?}"));
-    let other = soon.decide_connection(&session(&soon, "HIGH"), &service("mail"), None).unwrap();
+    let other = soon.decide_connection(&session(&soon, "HIGH"), &service("mail"), None, None).unwrap();
     assert_eq!(other.action().recorded(), Recorded::Written, "as the site says of this service");
     for (open, name, kind) in [
         (&low, "mail", DenialKind::NotOffered),
@@ -160,7 +160,11 @@ fn a_connection_is_one_that_the_sessions_grant_reaches_and_a_mediator_decides_ab
         (&high, "web", DenialKind::NotOffered),
         (&high, "ftp", DenialKind::UnknownService),
     ] {
-        assert_eq!(site.decide_connection(open, &service(name), None).unwrap_err().kind(), kind, "{name}");
+        assert_eq!(
+            site.decide_connection(open, &service(name), None, None).unwrap_err().kind(),
+            kind,
+            "{name}"
+        );
     }
 }
 
@@ -190,7 +194,7 @@ fn what_a_posture_has_off_is_started_for_nobody_and_has_no_connection() {
     let interface = InterfaceName::new("ship0").unwrap();
     for (posture, expected) in [(site.postures().first(), Err(DenialKind::Posture)), (None, Ok(()))] {
         let kind = |denial: Box<levee_policy::Denial>| denial.kind();
-        assert_eq!(site.decide_connection(&high, &mail, posture).map(drop).map_err(kind), expected);
+        assert_eq!(site.decide_connection(&high, &mail, posture, None).map(drop).map_err(kind), expected);
         let network = site.decide_network_connection(&point, &interface, &mail, posture);
         assert_eq!(network.map(drop).map_err(kind), expected);
         let start = site.decide_start(&point, site.service(&mail).unwrap(), posture);

@@ -555,7 +555,8 @@ impl World {
                     }
                     Change::Locked(id, true) => drop(self.locked.insert(id)),
                     Change::Locked(id, false) => drop(self.locked.remove(&id)),
-                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) | Change::Postures(_) => {}
+                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) => {}
+                    Change::Postures(_) | Change::Access(..) => {}
                     Change::Remove(id, label, addresses) => {
                         self.locked.remove(&id);
                         self.held.remove(&id);

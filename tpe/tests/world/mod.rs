@@ -221,6 +221,10 @@ impl Sessiond {
                 Reply::Refused { kind: RefusalKind::Credentials, reason: "wrong password".into() }
             }
             // One message waits; whatever is asked of it, its second half is longer in coming.
+            Request::Accesses => Reply::Accesses(Vec::new()),
+            Request::Access { .. } => {
+                Reply::Refused { kind: RefusalKind::Access, reason: "you own no such service".into() }
+            }
             Request::Releases => Reply::Releases(vec![release()]),
             Request::ShowRelease { from: 0, .. } => Reply::Part(RELEASED[..4].to_vec()),
             Request::ShowRelease { from, .. } => Reply::Part(RELEASED[from as usize..].to_vec()),
