@@ -530,6 +530,9 @@ const IN_VAIN: &[&[&str]] = &[
     &["posture", "set", "siege", "--run", "NONE"],
     &["posture", "plan", "siege", "--run", "NONE"],
     &["posture", "show", "--run", "NONE"],
+    &["access", "allow", "web", "LOW", "ada", "--run", "NONE"],
+    &["access", "deny", "web", "LOW", "ada", "--run", "NONE"],
+    &["access", "show", "LOW", "--run", "NONE"],
     &["audit", "key", "NONE/auditor.key"],
     &["audit", "show", "--state", "NONE"],
     &["audit", "verify", "--state", "NONE"],
@@ -570,8 +573,18 @@ fn every_command_says_that_there_is_no_answer_in_the_same_way() {
         let value: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
         assert_eq!(value["error"], "Failed", "{arguments:?}");
         assert_eq!(format!("levee: {}\n", value["reason"].as_str().unwrap()), text(&plain.stderr));
-        let of_group =
-            ["audit", "enrol", "label", "partition", "posture", "service", "session", "state", "user"];
+        let of_group = [
+            "access",
+            "audit",
+            "enrol",
+            "label",
+            "partition",
+            "posture",
+            "service",
+            "session",
+            "state",
+            "user",
+        ];
         let words = if of_group.contains(&arguments[0].as_str()) { 2 } else { 1 };
         tried.insert(arguments[..words].join("-"));
     }
