@@ -146,6 +146,7 @@ impl Sessions {
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.in_force = to;
         self.await_posture_ends();
+        self.withdraw_barred_releases();
         let services = self.tell_warden();
         let mut pending = BTreeMap::new();
         for (label, ciphers, life) in before {

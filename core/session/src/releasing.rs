@@ -137,6 +137,20 @@ impl Sessions {
         }
     }
 
+    /// Nor does the word of who may have no session now at the label of a guard's writer, or none from that workstation.
+    pub(crate) fn withdraw_barred_releases(&mut self) {
+        let site = std::sync::Arc::clone(&self.site);
+        let mut held = std::mem::take(&mut self.held);
+        for Held { message, words, .. } in held.values_mut() {
+            let from = site.guard(&message.channel).and_then(|(channel, _)| site.channel_labels(channel));
+            let posture = from.and_then(|[from, _]| self.posture_at(&from));
+            words.retain(|word| {
+                posture.is_none_or(|one| one.admits(word.action().user(), word.action().host()))
+            });
+        }
+        self.held = held;
+    }
+
     /// What the session that is open over this trusted path permits, while nothing bars it.
     pub(crate) fn permission(&self, client: ClientId) -> Option<&Grant<Permission>> {
         if self.lock_of(client).is_none_or(Lock::bars) {

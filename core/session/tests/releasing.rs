@@ -23,7 +23,9 @@ fn site() -> Site {
     let host = "[[host]]\nname = \"ws3\"\naccreditation = \"UNCLASSIFIED..SECRET\"\n";
     let guard = "[[channel]]\nname = \"down\"\nkind = \"guard\"\nfrom = \"high\"\nto = \"low\"\nfilter = \"filter\"\nmessages = \"10 in 60s\"\n";
     let release = "release = [\"ada\", \"mia\"]\nrelease-within = \"60s\"\n";
-    Site::parse(&format!("{small}\n{host}{parts}{low}{guard}{release}")).unwrap()
+    let postures =
+        "[[posture]]\nname = \"few\"\npeople = [\"mia\"]\n[[posture]]\nname = \"desk\"\nhosts = [\"ws2\"]\n";
+    Site::parse(&format!("{small}\n{host}{parts}{low}{guard}{release}{postures}")).unwrap()
 }
 
 /// A server whose vaults do what they are told, and on which everything is durable while `writes` says so.
@@ -289,6 +291,19 @@ fn who_is_disabled_and_a_workstation_that_is_revoked_have_released_nothing() {
         assert_eq!(server.says(1, Consent::Pass), Reply::Released(Released::Waits));
         server.hear(withdrawn);
         assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Waits));
+        assert!(!server.has_passed());
+    }
+}
+
+#[test]
+fn whom_a_posture_lets_have_no_session_there_has_released_nothing() {
+    for posture in ["few", "desk"] {
+        let mut server = both();
+        server.offer(b"tide");
+        assert_eq!(server.says(1, Consent::Pass), Reply::Released(Released::Waits));
+        let wish = Wish { posture: Some(posture.parse().unwrap()), lasting: None, reason: "a drill".into() };
+        server.hear(Event::Posture(OperatorId(1), wish));
+        assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Waits), "{posture}");
         assert!(!server.has_passed());
     }
 }
