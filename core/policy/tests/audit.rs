@@ -144,6 +144,40 @@ fn a_cut_tail_is_found_by_the_count_and_is_admitted_as_unproved_without() {
 }
 
 #[test]
+fn wherever_a_log_is_cut_and_whatever_of_anothers_is_joined_to_it_is_found() {
+    let ours = log();
+    for records in 0..ours.len() {
+        let cut = verify(&ours[..records], Some(first()), Some(20));
+        assert_eq!(kinds(&cut), [(records as u64 + 1, FaultKind::CutOff)], "after {records}");
+        let half = [&ours[..records], &[ours[records][..40].to_vec()]].concat();
+        assert!(!verify(&half, Some(first()), None).is_sound(), "in {records}");
+        assert!(!verify(&ours[records + 1..], Some(first()), Some(20)).is_sound(), "up to {records}");
+    }
+    // Another server's, whose records have the same words.
+    let mut sealer = Sealer::new(AuditKey::from_bytes([8; 32]));
+    let theirs: Vec<_> = (0..20u64)
+        .map(|number| {
+            if number != 10 && number != 19 {
+                return sealer.seal(1_000 + number, &event(&format!("object {number}"))).unwrap();
+            }
+            let (count, hash) = (sealer.count(), *sealer.hash());
+            let mut signature = sign(&checkpoint_message(count, &hash));
+            signature.reverse();
+            sealer.seal_checkpoint(1_000 + number, count, hash, signature).unwrap()
+        })
+        .collect();
+    for until in 0..=20 {
+        for from in 0..20 {
+            let joined = [&ours[..until], &theirs[from..]].concat();
+            assert!(!verify(&joined, Some(first()), None).is_sound(), "{until} and from {from}");
+            // Without the auditor's key the numbers and the checkpoints are all that there is.
+            let is_sound = verify(&joined, None, None).is_sound();
+            assert!(!is_sound, "{until} and from {from}");
+        }
+    }
+}
+
+#[test]
 fn a_log_written_anew_with_the_first_key_fails_at_the_signers_checkpoints() {
     let mut sealer = Sealer::new(first());
     let mut forged: Vec<Vec<u8>> = (0..10).map(|n| sealer.seal(n, &event("forged")).unwrap()).collect();

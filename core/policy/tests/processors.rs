@@ -55,3 +55,18 @@ fn a_label_with_processors_of_its_own_needs_no_slot() {
     assert!(site(&all).unwrap_err().contains("no slot is for SECRET"));
     site(&(all + &table("1", "\"SECRET\""))).unwrap();
 }
+
+#[test]
+fn labels_that_share_processors_need_slots_as_all_others_do() {
+    let frames = "[frames]\n[[frames.slot]]\nlabels = [\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\", \"SECRET//NATO,MED\"]\ntime = \"5ms\"\n";
+    let partition = "[[partition]]\nname = \"p\"\nlabel = \"SECRET\"\ncommand = [\"/bin/true\"]\nmemory = \"16M\"\ndisk = \"8M\"\n";
+    for labels in ["\"SECRET\", \"SECRET//NATO\"", "\"SECRET..SECRET//NATO\""] {
+        let shared = site(&format!("{frames}{partition}{}", table("1", labels)));
+        assert!(shared.unwrap_err().contains("no slot is for SECRET"), "{labels}");
+        let shared = site(&table("1", labels)).unwrap();
+        let secret = shared.vocabulary().parse("SECRET").unwrap();
+        assert!(shared.processors_of(&secret).is_some() && !shared.runs_apart(&secret));
+    }
+    let alone = site(&table("1", "\"SECRET\"")).unwrap();
+    assert!(alone.runs_apart(&alone.vocabulary().parse("SECRET").unwrap()));
+}

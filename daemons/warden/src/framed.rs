@@ -76,7 +76,7 @@ impl Framed {
     /// what the next one begins with, and what is new would run at any time.
     pub fn hold<'a>(&mut self, site: &Site, members: impl Iterator<Item = Member<'a>>) {
         for Member { who, group } in members {
-            if who.label(site).is_some_and(|label| site.processors_of(&label).is_none())
+            if who.label(site).is_some_and(|label| !site.runs_apart(&label))
                 && self.held.insert(group.number())
                 && group.freeze().is_err()
             {
@@ -104,8 +104,8 @@ impl Framed {
             }
             // What carries a channel or a guard is of no label, and runs at any time.
             let Some(label) = who.label(site) else { continue };
-            // Nor does what has processors for itself.
-            if site.processors_of(&label).is_some() {
+            // Nor does what has processors for itself alone.
+            if site.runs_apart(&label) {
                 continue;
             }
             let slots = frames.of(&label);
@@ -173,7 +173,7 @@ pub fn frame(frames: &Frames) -> Frame {
 pub fn has_slot(site: &Site, name: &LabelName) -> Result<(), crate::Fatal> {
     let label = site.label(name);
     let none = |frames: &Frames| {
-        label.as_ref().is_none_or(|label| frames.of(label).is_empty() && site.processors_of(label).is_none())
+        label.as_ref().is_none_or(|label| frames.of(label).is_empty() && !site.runs_apart(label))
     };
     if !site.frames().is_some_and(none) {
         return Ok(());

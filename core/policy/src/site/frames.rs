@@ -190,8 +190,9 @@ pub(super) fn check(reader: &mut Reader<'_>, frames: &At<Frames>, own: &[Process
         ends.map(|end| (format!("service `{}`", service.name.value), end))
     });
     let without = partitions.chain(services).find(|(_, label)| {
-        // What has processors for itself runs at any time.
-        frames.value.of(label).is_empty() && !own.iter().any(|processors| processors.are_of(label))
+        // What has processors for itself alone runs at any time.
+        let alone = |processors: &Processors| processors.are_of(label) && processors.are_of_one();
+        frames.value.of(label).is_empty() && !own.iter().any(alone)
     });
     if let Some((what, label)) = without {
         let Some(label) = vocabulary.text(label) else { return };

@@ -164,6 +164,11 @@ impl Site {
         self.processors.iter().find(|processors| processors.are_of(label))
     }
 
+    /// Whether this label has processors that no other label has, and so needs no slot of a frame.
+    pub fn runs_apart(&self, label: &Label) -> bool {
+        self.processors_of(label).is_some_and(Processors::are_of_one)
+    }
+
     /// The banner's colour at a label, if the site gives its level one.
     pub fn colour(&self, label: &Label) -> Option<Colour> {
         self.colours.get(&label.confidentiality.level).copied()

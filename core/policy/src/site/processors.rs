@@ -29,6 +29,11 @@ impl Processors {
     pub fn are_of(&self, label: &Label) -> bool {
         self.labels.iter().any(|range| range.contains(label))
     }
+
+    /// Whether they are one label's alone: then nothing of another runs beside it, whenever it runs.
+    pub fn are_of_one(&self) -> bool {
+        matches!(self.labels.as_slice(), [one] if one.low() == one.high())
+    }
 }
 
 /// Reads all `[[processors]]`. No processor is in two of them, and no label.

@@ -8,7 +8,7 @@ pub(in crate::site) const FRAMES: Section = Section {
     head: "[frames]",
     needed: false,
     means: "When what may run: time is cut into frames, all alike, and a frame into slots. A label's compartment, its partitions and levee's own processes at it \
-            run in its slots alone, on all processors that no `[[processors]]` names; a slot that nobody uses stays unused. A label that has processors for itself runs at any time.",
+            run in its slots alone, on all processors that no `[[processors]]` names; a slot that nobody uses stays unused. A label that has processors for itself alone runs at any time.",
     keys: &[
         must("slot", "[[frames.slot]], 1 to 64 of them", "The slots, in their order."),
         may(
@@ -58,7 +58,11 @@ pub(in crate::site) const PROCESSORS: Section = Section {
             "numbers and ranges, such as \"2-3,6\"",
             "Which, as the host numbers them. None may be in two tables.",
         ),
-        must("labels", RANGES, "Whose they are. No label may be in two tables."),
+        must(
+            "labels",
+            RANGES,
+            "Whose they are. No label may be in two tables. Where one table has several, these share its processors, and need slots of `[frames]` as all others do.",
+        ),
     ],
 };
 
