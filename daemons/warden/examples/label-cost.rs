@@ -86,6 +86,7 @@ fn once(round: u32, programs: Programs, store: &Path) -> Result<(f64, u64), Fail
         cgroup: group.clone(),
         uid_base: 0x7100_0000,
         limits: Limits { memory: 512 << 20, processes: 64, cpu_percent: 200 },
+        processors: None,
         hostname: "cost".into(),
         hosts: Vec::new(),
         files: Files::Store { own: store.to_owned(), below: None },

@@ -94,11 +94,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes the group of a process by its row in [`BOUNDS`] and its uid, which no other process on this host has.
+    /// Makes the group of a process by its row in [`BOUNDS`] and its uid, which no other process on this host has, and where it is to run.
     ///
     /// # Errors
     /// The kernel's; the host has no controller for it.
-    pub fn make(name: &str, uid: u32) -> Result<Self> {
+    pub fn make(name: &str, uid: u32, processors: Option<&str>) -> Result<Self> {
         let bound = of(name);
         let limits = Limits {
             memory: (bound.memory << 20).min(half_of_the_host()),
@@ -106,7 +106,9 @@ impl Group {
             cpu_percent: Limits::ANY_TIME,
         };
         let group = Cgroup::create_own(&format!("{PARENT}/{name}-{uid:x}", name = bound.name), limits)?;
-        Ok(Self { group, bound, limit: limits.memory })
+        let mut made = Self { group, bound, limit: limits.memory };
+        processors.map_or(Ok(()), |numbers| made.group.keep_to(numbers))?;
+        Ok(made)
     }
 
     /// To start a process in it.

@@ -156,6 +156,7 @@ pub(crate) fn spec_with(
             processes: limits.processes.into(),
             cpu_percent: limits.cpu_percent,
         },
+        processors: resources.options.places.of(name),
         hostname: site.name().to_string(),
         hosts: site.server().inner_addresses().iter().map(|address| (*address, names.clone())).collect(),
         files: Files::Store { own, below: below.is_any().then_some(copies) },

@@ -96,7 +96,7 @@ impl Logs {
         program.limits.push((Resource::Fsize, LARGEST));
         program.new_keyring = true;
         program.new_namespaces = Program::ISOLATED;
-        let group = Group::make("logger", self.uid)?;
+        let group = Group::make("logger", self.uid, None)?;
         program.cgroups = group.cgroup().procs().collect();
         let child = Arc::new(program.start()?);
         self.rest.began(Instant::now());

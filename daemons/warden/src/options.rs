@@ -1,10 +1,11 @@
 //! What the warden is told when it is started. `levee up` fills it in; nothing else is read from outside.
 
+use crate::placed::Places;
 use levee_ipc::warden::Place;
 use std::path::PathBuf;
 
 /// How one warden runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Server or workstation.
     pub place: Place,
@@ -22,6 +23,8 @@ pub struct Options {
     pub checked: Option<String>,
     /// Who started it goes away once it is ready: nothing is written to standard error from then on.
     pub background: bool,
+    /// Server: on which processors what it starts runs, once the site file has been read.
+    pub places: Places,
 }
 
 /// How the warden is called.
@@ -62,6 +65,7 @@ impl Options {
             passphrase,
             checked,
             background,
+            places: Places::default(),
         })
     }
 }

@@ -235,6 +235,7 @@ impl Partition {
                 processes: self.asked.processes().into(),
                 cpu_percent: self.asked.cpu_percent(),
             },
+            processors: options.places.of(&self.label),
             hostname: self.name().to_string(),
             hosts: Vec::new(),
             files: Files::Store { own: self.files(options).1, below: None },

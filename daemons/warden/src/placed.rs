@@ -1,30 +1,31 @@
 //! Which groups of processes run on which of the host's processors (`[[processors]]`).
 
 use crate::Fatal;
-use crate::framed::Member;
-use levee_policy::Site;
+use levee_policy::{LabelName, Site};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeSet;
 
-/// What has been told the kernel.
-#[derive(Debug)]
-pub struct Placed {
+/// Where what is at each label runs. The default is a host whose processors are everybody's.
+#[derive(Clone, Debug, Default)]
+pub struct Places(Option<Apart>);
+
+#[derive(Clone, Debug)]
+struct Apart {
+    site: Box<Site>,
     /// What no label has for itself, as the kernel writes it.
     others: String,
-    /// The numbers of the groups that have their place.
-    done: BTreeSet<u64>,
 }
 
-impl Placed {
+impl Places {
     /// What the host has is held against what the site says, and this process, with all that it starts, leaves the processors that are
-    /// somebody's. `None` where the site says nothing.
+    /// somebody's.
     ///
     /// # Errors
     /// The host lacks one of them, or has no other.
-    pub fn begin(site: &Site) -> Result<Option<Self>, Fatal> {
+    pub fn begin(site: &Site) -> Result<Self, Fatal> {
         let own: BTreeSet<u16> = site.processors().iter().flat_map(|some| some.numbers()).copied().collect();
         if own.is_empty() {
-            return Ok(None);
+            return Ok(Self::default());
         }
         let step = "give labels processors of their own";
         let all = sched_getaffinity(None).map_err(|e| Fatal::new(step, e))?;
@@ -40,31 +41,15 @@ impl Placed {
         }
         left.iter().for_each(|number| others.set(usize::from(*number)));
         sched_setaffinity(None, &others).map_err(|e| Fatal::new(step, e))?;
-        Ok(Some(Self { others: list(&left), done: BTreeSet::new() }))
+        Ok(Self(Some(Apart { site: Box::new(site.clone()), others: list(&left) })))
     }
 
-    /// Gives each group its place that has none yet. One that cannot have it is killed. Answers of which that was, and why.
-    pub fn place<'a>(
-        &mut self,
-        site: &Site,
-        members: impl Iterator<Item = Member<'a>>,
-    ) -> Vec<(String, levee_sys::Error)> {
-        let before = std::mem::take(&mut self.done);
-        let mut killed = Vec::new();
-        for Member { who, group } in members {
-            self.done.insert(group.number());
-            if before.contains(&group.number()) {
-                continue;
-            }
-            let own = who.label(site).and_then(|label| site.processors_of(&label));
-            let numbers = own.map(|own| list(own.numbers()));
-            if let Err(why) = group.keep_to(numbers.as_ref().unwrap_or(&self.others)) {
-                // It can be killed, or is gone.
-                let _ = group.kill();
-                killed.push((who.to_string(), why));
-            }
-        }
-        killed
+    /// The processors of a group at this label, which it is to have before anything is in it; `None`: all that there are.
+    pub fn of(&self, name: &LabelName) -> Option<String> {
+        let Apart { site, others } = self.0.as_ref()?;
+        let label = site.label(name);
+        let own = label.and_then(|label| site.processors_of(&label).map(|own| list(own.numbers())));
+        Some(own.unwrap_or_else(|| others.clone()))
     }
 }
 

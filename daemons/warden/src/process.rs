@@ -158,6 +158,8 @@ pub struct Start<'a> {
     pub uid: u32,
     /// The network namespace it lives in; an empty one of its own if there is none.
     pub network: Option<BorrowedFd<'a>>,
+    /// The processors that it runs on; `None`: those of the warden.
+    pub processors: Option<String>,
     /// Where what it says goes.
     pub logs: &'a Logs,
 }
@@ -166,7 +168,8 @@ impl<'a> Start<'a> {
     /// One with its role's own program, without arguments and without a network.
     pub fn new(key: Key, uid: u32, options: &'a Options, logs: &'a Logs) -> Self {
         let programs = &options.programs;
-        Self { key, programs, program: None, arguments: &[], uid, network: None, logs }
+        let processors = key.label.as_ref().and_then(|label| options.places.of(label));
+        Self { key, processors, programs, program: None, arguments: &[], uid, network: None, logs }
     }
 }
 
@@ -201,7 +204,7 @@ impl Process {
             program.new_namespaces = Program::ISOLATED_BUT_NETWORK;
         }
         let name = start.program.map_or(start.key.name(), |program| program.trim_start_matches("levee-"));
-        let group = Group::make(name, start.uid)?;
+        let group = Group::make(name, start.uid, start.processors.as_deref())?;
         program.cgroups = group.cgroup().procs().collect();
         let (child, control) = (Arc::new(program.start()?), Arc::new(ours));
         let (kind, begun) = (Kind::of::<P>(), Cell::new(false));

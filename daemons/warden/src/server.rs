@@ -24,7 +24,7 @@ use crate::memfile::sealed;
 use crate::networks::{Attached, Networks};
 use crate::options::Options;
 use crate::partition::Partition;
-use crate::placed::Placed;
+use crate::placed::Places;
 use crate::process::{Heard, Process, Start};
 use crate::programs::{Images, Wanted};
 use crate::rules::Rules;
@@ -108,7 +108,6 @@ pub struct Server {
     partition_makers: Makers,
     framed: Framed,
     postures: postures::Postures,
-    placed: Option<Placed>,
 }
 
 impl Server {
@@ -116,9 +115,12 @@ impl Server {
     ///
     /// # Errors
     /// What could not be made or started, and why; then nothing of it is left.
-    pub fn start(options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
+    pub fn start(mut options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
         let (site_text, site) = state::site(&options.config, options.checked.as_deref())?;
-        let (placed, lock) = (on_this_host(&site)?, state::prepare(&options)?);
+        selinux::check(&site)?;
+        // Before anything is started: the processors on which that may run are inherited.
+        options.places = Places::begin(&site)?;
+        let lock = state::prepare(&options)?;
         let uids = Uids::claim_on_this_host(Place::Server)?;
         let logs = own_logs(&uids, &options)?;
         let last_run = state::last_run(&options.state);
@@ -188,7 +190,6 @@ impl Server {
             ways,
             partition_makers: Makers::default(),
             framed: Framed::default(),
-            placed,
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -239,7 +240,6 @@ impl Server {
             self.see_to_trial()?;
             self.see_to_labels();
             self.see_to_postures();
-            self.see_to_processors();
             self.see_to_frames();
         }
     }
@@ -615,10 +615,4 @@ impl Server {
         // One that does not read cannot be trusted to have cut what it should. A new one reads its store.
         self.processes.tell(Role::Sessiond, SessiondPart::Label(event));
     }
-}
-
-/// Holds what the site asks of its host against it, before anything is started: the processors on which that may run are inherited.
-fn on_this_host(site: &Site) -> Result<Option<Placed>, Fatal> {
-    selinux::check(site)?;
-    Placed::begin(site)
 }

@@ -115,6 +115,7 @@ impl Session {
             cgroup: format!("levee/ws-{uid_base:x}/session"),
             uid_base,
             limits: levee_sys::cgroup::Limits { memory: 2 << 30, processes: 1024, cpu_percent: 200 },
+            processors: None,
             hostname: "workstation".into(),
             hosts: open
                 .hosts

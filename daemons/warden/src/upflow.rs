@@ -349,6 +349,7 @@ mod tests {
             passphrase: false,
             checked: None,
             background: false,
+            places: Default::default(),
         };
         let uids = Uids::claim(&[directory.path().join("uids")], Place::Server).unwrap();
         let (mut upflow, mut waits) = (Upflow::default(), Waits::new().unwrap());

@@ -87,6 +87,7 @@ impl Lab {
                 cgroup: format!("levee-test/machine-{}", std::process::id()),
                 uid_base: 0x7100_0000,
                 limits: Limits { memory: 128 << 20, processes: 64, cpu_percent: 100 },
+                processors: None,
                 hostname: "harbour".into(),
                 hosts: vec![(server, vec!["files.example".into()])],
                 files: Files::Store { own, below: None },

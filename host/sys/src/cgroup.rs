@@ -3,11 +3,9 @@
 //! On a host with the unified hierarchy alone, one directory does all. On a hybrid host the limits go through
 //! the v1 controllers and the unified hierarchy, which has none, only kills.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Component, Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,7 +41,7 @@ pub struct Cgroup {
     /// No other that this process has made has it.
     number: u64,
     /// The v1 directory that says where it runs, once it has one.
-    placed: OnceLock<PathBuf>,
+    placed: Option<PathBuf>,
 }
 
 /// Where the hierarchies are mounted.
@@ -86,7 +84,7 @@ impl Cgroup {
             v1: hierarchies.v1.iter().flatten().map(|mount| mount.join(name)).collect(),
             procs: Vec::new(),
             number: MADE.fetch_add(1, Ordering::Relaxed),
-            placed: OnceLock::new(),
+            placed: None,
         };
         // A warden that was killed leaves its groups; their processes are ending or gone. One that stays in use is
         // somebody's: it is not made room for, and not removed below either.
@@ -179,11 +177,7 @@ impl Cgroup {
                 }
             }
         }
-        let procs = self.directories().map(|directory| {
-            let path = directory.join("cgroup.procs");
-            OpenOptions::new().write(true).open(&path).step(|| format!("open {}", path.display()))
-        });
-        self.procs = procs.collect::<Result<_>>()?;
+        self.procs = self.directories().map(open_procs).collect::<Result<_>>()?;
         Ok(())
     }
 
@@ -215,11 +209,12 @@ impl Cgroup {
         set(&self.unified, "memory.min", &reserved.to_string())
     }
 
-    /// Has everything in the group run on these processors alone (as in cpuset(7), "List format"), what it starts too.
+    /// Has whatever will be in the group run on these processors alone (as in cpuset(7), "List format"), what it starts too. To be said before
+    /// anything is in it: then nothing has ever run elsewhere, and nothing has to be moved.
     ///
     /// # Errors
     /// The kernel's: the host has no such processor, or no control over where groups run.
-    pub fn keep_to(&self, processors: &str) -> Result<()> {
+    pub fn keep_to(&mut self, processors: &str) -> Result<()> {
         let hierarchies = Hierarchies::find()?;
         if hierarchies.v1.is_none() {
             let below = |path: &&Path| path.starts_with(&hierarchies.unified);
@@ -234,6 +229,7 @@ impl Cgroup {
         })?;
         let name = self.unified.strip_prefix(&hierarchies.unified).unwrap_or(&self.unified);
         let directory = mount.join(name);
+        self.placed = Some(directory.clone());
         // There a new group may run nowhere until it is said.
         let mut path = mount;
         for part in name {
@@ -249,32 +245,9 @@ impl Cgroup {
                 }
             }
         }
-        let _ = self.placed.set(directory.clone());
         set(&directory, "cpuset.cpus", processors)?;
-        // Who was started meanwhile, by one that had not moved, is found when it is looked again.
-        // Whoever starts more than can be followed is not waited for.
-        let path = self.unified.join("cgroup.procs");
-        let mut moved = BTreeSet::new();
-        for _ in 0..TRIES {
-            let all = fs::read_to_string(&path).step(|| format!("read {}", path.display()))?;
-            let more: Vec<&str> = all.lines().filter(|pid| !moved.contains(*pid)).collect();
-            if more.is_empty() {
-                return Ok(());
-            }
-            for pid in more {
-                moved.insert(pid.to_owned());
-                match set(&directory, "cgroup.procs", pid) {
-                    Ok(()) => {}
-                    // It has ended.
-                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
-                    Err(e) => return Err(e),
-                }
-            }
-        }
-        Err(Error::invalid(
-            format!("move what is in {}", path.display()),
-            "it starts processes faster than they move",
-        ))
+        self.procs.push(open_procs(&directory)?);
+        Ok(())
     }
 
     /// `cgroup.procs` of every hierarchy: a process that writes `0` to each is in the group.
@@ -353,7 +326,7 @@ impl Cgroup {
     }
 
     fn directories(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&self.unified).chain(&self.v1).chain(self.placed.get()).map(PathBuf::as_path)
+        std::iter::once(&self.unified).chain(&self.v1).chain(&self.placed).map(PathBuf::as_path)
     }
 }
 
@@ -518,6 +491,11 @@ fn vanish(directory: &Path, limit: Duration) -> std::io::Result<()> {
             Err(e) => return Err(e),
         }
     }
+}
+
+fn open_procs(directory: &Path) -> Result<File> {
+    let path = directory.join("cgroup.procs");
+    OpenOptions::new().write(true).open(&path).step(|| format!("open {}", path.display()))
 }
 
 fn set(directory: &Path, file: &str, value: &str) -> Result<()> {

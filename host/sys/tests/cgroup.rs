@@ -88,3 +88,30 @@ fn what_waits_in_sockets_is_within_a_groups_limit() {
         assert!(bytes < MEMORY, "{what}: {bytes} bytes wait in sockets of a group that may have {MEMORY}");
     }
 }
+
+const WHERE: &str = "LEVEE_TEST_WHERE";
+const RUNS: &str = "what_is_started_in_a_group_of_some_processors_runs_there_and_nowhere_else";
+
+#[test]
+fn what_is_started_in_a_group_of_some_processors_runs_there_and_nowhere_else() {
+    let all = rustix::thread::sched_getaffinity(None).unwrap();
+    let last = (0..rustix::thread::CpuSet::MAX_CPU).rfind(|number| all.is_set(*number)).unwrap();
+    if std::env::var(WHERE).is_ok() {
+        let mut nothing = Vec::new();
+        std::io::stdin().read_to_end(&mut nothing).unwrap();
+        // Whatever it asks for.
+        let mut every = rustix::thread::CpuSet::new();
+        (0..rustix::thread::CpuSet::MAX_CPU).for_each(|number| every.set(number));
+        let _ = rustix::thread::sched_setaffinity(None, &every);
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        println!("\n{}", status.lines().find(|line| line.starts_with("Cpus_allowed_list:")).unwrap());
+        return;
+    }
+    let name = format!("levee-test-{}-where", std::process::id());
+    let limits = Limits { memory: MEMORY, processes: 64, cpu_percent: Limits::ANY_TIME };
+    let mut group = Cgroup::create(&name, limits).expect("a control group; run as root");
+    group.keep_to(&last.to_string()).unwrap();
+    let said = within::again(&group, RUNS, (WHERE, "1"));
+    group.remove().unwrap();
+    assert!(said.lines().any(|line| line == format!("Cpus_allowed_list:\t{last}")), "{said}");
+}

@@ -100,6 +100,48 @@ fn a_label_with_a_processor_of_its_own_runs_there_and_nothing_else_does_whatever
     world.stop_server();
 }
 
+/// Says where it may run, and for a while whether that changes.
+const BEGINS: &str = "import os, time
+until = time.monotonic() + 1
+while time.monotonic() < until:
+    print('on', *sorted(os.sched_getaffinity(0)), flush=True)
+    time.sleep(0.001)
+time.sleep(1000)
+";
+
+/// Partitions that begin at once, in one turn of the warden's loop, each linked to all before it: the turn is long.
+const MANY: usize = 16;
+
+#[test]
+fn what_a_partition_begins_with_runs_on_its_processors_already() {
+    let last = last();
+    let mut site = SITE.replace("\"harbour\"", "\"begin\"");
+    site += &format!("\n[[processors]]\nnumbers = \"{last}\"\nlabels = [\"SECRET\"]\n");
+    for number in 0..MANY {
+        site += &format!(
+            "\n[[partition]]\nname = \"p{number}\"\nlabel = \"SECRET\"\ncommand = [\"/usr/bin/python3\", \"-c\", '''\n{BEGINS}''']\n\
+             memory = \"32M\"\ndisk = \"8M\"\n"
+        );
+        for other in 0..if number < MANY / 2 { 0 } else { MANY / 2 } {
+            site += &format!(
+                "\n[[link]]\nname = \"l{other}x{number}\"\nbetween = [\"p{other}\", \"p{number}\"]\n\
+                 addresses = [\"10.9.{}.1/30\", \"10.9.{}.2/30\"]\n",
+                other * MANY + number,
+                other * MANY + number
+            );
+        }
+    }
+    let mut world = World::up("begin", &site, &[]);
+    let name = |number: usize| format!("p{number}");
+    eventually(PATIENCE, "each has said where it runs", || {
+        (0..MANY).all(|number| !said(&world, &name(number)).is_empty())
+    });
+    // How often each has said that it may run elsewhere.
+    let elsewhere = |number| said(&world, &name(number)).into_iter().filter(|at| *at != last).count();
+    assert_eq!((0..MANY).map(elsewhere).collect::<Vec<_>>(), [0; MANY]);
+    world.stop_server();
+}
+
 #[test]
 fn a_processor_that_is_not_there_and_a_site_that_leaves_none_are_refused() {
     let last = last();

@@ -29,6 +29,7 @@ impl Plan {
             Outside::SourcePorts,
             Outside::UserNamespace { base: spec.uid_base, count: UIDS },
         ];
+        outside.extend(spec.processors.clone().map(Outside::Processors));
         outside.extend(spec.contexts.clone().map(Outside::Contexts));
         if let Files::Store { own, below } = &spec.files {
             outside.push(Outside::Image { path: own.clone(), read_only: false });

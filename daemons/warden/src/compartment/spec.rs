@@ -25,6 +25,8 @@ pub struct Spec {
     pub uid_base: u32,
     /// What it may use.
     pub limits: Limits,
+    /// The processors that it runs on, as the kernel writes them; `None`: all that the warden has.
+    pub processors: Option<String>,
     /// Its host name.
     pub hostname: String,
     /// Its `/etc/hosts`, beside `localhost`.

@@ -168,6 +168,10 @@ impl Compartment {
                     let limits = Limits { memory: *memory, processes: *processes, cpu_percent: *cpu_percent };
                     Cgroup::create(name, limits).map(|group| parts.cgroup = Some(group))
                 }
+                Outside::Processors(numbers) => match &mut parts.cgroup {
+                    Some(group) => group.keep_to(numbers),
+                    None => Err(Error::invalid("find the control group", "the plan has none yet")),
+                },
                 Outside::SourcePorts => source_ports(parts.cgroup.as_ref()),
                 Outside::UserNamespace { base, count } => {
                     ns::new_user(IdRange { inside: 0, outside: *base, count: *count })

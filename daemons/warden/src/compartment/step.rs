@@ -21,6 +21,8 @@ pub enum Outside {
         /// Hundredths of one processor.
         cpu_percent: u32,
     },
+    /// Have what will be in the control group run on these processors alone, before anything is.
+    Processors(String),
     /// Have the source ports of its connections drawn without the machine's counters.
     SourcePorts,
     /// Make the user namespace, for idmapped mounts now and to be joined last.
@@ -170,6 +172,7 @@ impl fmt::Display for Outside {
                 "make control group {name}: memory {} MiB, {processes} processes, {cpu_percent} % of a processor",
                 memory / (1 << 20)
             ),
+            Self::Processors(numbers) => write!(f, "run on processors {numbers} alone"),
             Self::SourcePorts => f.write_str("draw its connections' source ports apart from others'"),
             Self::UserNamespace { base, count } => {
                 write!(f, "make a user namespace: 0 to {} inside are {base} on", count.saturating_sub(1))

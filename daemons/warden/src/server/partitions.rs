@@ -67,7 +67,9 @@ impl Server {
         let attached = self.networks.at(partition.log_name());
         partition.start(&Resources { options, site, uids, image, attached })?;
         let begun = partition.name().clone();
-        links::lay(site, &self.partitions, &begun)
+        // Links can take long: what it starts, it starts in its slots.
+        self.see_to_frames();
+        links::lay(&self.site, &self.partitions, &begun)
     }
 
     /// Takes what has happened in a partition.

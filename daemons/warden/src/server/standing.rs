@@ -155,16 +155,7 @@ impl Server {
         Ok(frames)
     }
 
-    /// What is new runs where the site says, from the turn of the loop that made it.
-    pub(super) fn see_to_processors(&mut self) {
-        let Some(placed) = &mut self.placed else { return };
-        let members = members(&self.labels, &self.partitions, &self.processes);
-        for (who, why) in placed.place(&self.site, members) {
-            log!("{who} does not run on its processors: {why}; it is killed");
-        }
-    }
-
-    /// What keeps the frames gets the groups that are new, and while nothing keeps them they stand still, in the turn of the loop that made them: the programs of a label are started turns later.
+    /// What keeps the frames gets the groups that are new, and while nothing keeps them they stand still, as soon as they are there, and with each turn of the loop.
     pub(super) fn see_to_frames(&mut self) {
         let Some(frames) = self.site.frames() else { return };
         let members = members(&self.labels, &self.partitions, &self.processes);

@@ -105,6 +105,8 @@ impl Server {
         }
         let running = RunningLabel::start(name, resources)?;
         self.labels.insert(name.clone(), running);
+        // The turn can be long: what the label starts, it starts in its slots.
+        self.see_to_frames();
         self.prepare_copies(name);
         self.start_mediator(name)?;
         self.start_vault(name)

@@ -61,6 +61,7 @@ impl Lab {
             cgroup: format!("levee-test/{}-{number}", std::process::id()),
             uid_base: 0x7000_0000 + number * 0x1_0000,
             limits: Limits { memory: 128 << 20, processes: 64, cpu_percent: 100 },
+            processors: None,
             hostname: format!("compartment-{name}"),
             hosts: vec![("10.0.0.1".parse::<IpAddr>().unwrap(), vec!["files.example".into()])],
             files: Files::Store { own, below: Some(below) },

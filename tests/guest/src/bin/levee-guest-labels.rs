@@ -141,6 +141,7 @@ impl Place {
             cgroup: format!("levee-guest/{number}"),
             uid_base,
             limits: Limits { memory: 64 << 20, processes: 32, cpu_percent: 100 },
+            processors: None,
             hostname: "guest".into(),
             hosts: Vec::new(),
             files: Files::Store { own: image.to_owned(), below: None },

@@ -100,6 +100,7 @@ pub fn room(
         cgroup: format!("levee-isolation/{}/{number}", std::process::id()),
         uid_base: base,
         limits: Limits { memory: 256 << 20, processes: 64, cpu_percent: 200 },
+        processors: None,
         hostname: "matrix".into(),
         hosts: Vec::new(),
         files: Files::Store { own: image.clone(), below: Some(below) },
