@@ -114,6 +114,10 @@ impl Server {
         };
         let Err(e) = started else { return self.keeping.began(what, Instant::now()) };
         log!("{e}");
+        // Somebody at the label may have its services' addresses, and be taken for them.
+        if matches!(&what, Kept::Process(key) if key.role == Role::Mediator) {
+            return self.compartment_again(&label, &e.to_string());
+        }
         // What of a vault was started goes with it.
         if matches!(&what, Kept::Process(key) if key.role == Role::Vault) {
             let all = self.vault_processes(&label);
