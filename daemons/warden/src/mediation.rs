@@ -19,7 +19,7 @@ use levee_ipc::warden::Role;
 use levee_ipc::warden::mediator::MediatorPart;
 use levee_policy::site::{Mode, Passed, Program, Service};
 use levee_policy::{Label, LabelName, ServiceName, Site};
-use levee_sys::{Result, sockdiag};
+use levee_sys::{Result, sockdiag, tcp};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -86,13 +86,19 @@ impl Mediation {
         });
     }
 
-    /// A listener for the daemon of a relayed service, where the mediator alone reaches it.
+    /// A listener for the daemon of a relayed service, where the mediator alone reaches it: what the daemon has of that network connects to
+    /// nobody.
     ///
     /// # Errors
     /// The kernel's.
     pub fn listen(&self, address: SocketAddr) -> Result<OwnedFd> {
         let network = self.network.as_ref();
-        network.ok_or_else(|| levee_sys::Error::invalid("listen", "nothing is relayed here"))?.listen(address)
+        let listener = network
+            .ok_or_else(|| levee_sys::Error::invalid("listen", "nothing is relayed here"))?
+            .listen(address)?;
+        tcp::only_accept(listener.as_fd())
+            .map_err(|e| levee_sys::Error::new("have a listener accept alone", e))?;
+        Ok(listener)
     }
 
     /// Starts the mediator, with a channel to process 1 of its compartment, which has this network.

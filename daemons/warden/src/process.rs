@@ -14,6 +14,7 @@ use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_sys::cgroup::Cgroup;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::pipe;
+use levee_sys::ports;
 use levee_sys::spawn::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
@@ -205,6 +206,10 @@ impl Process {
         }
         let name = start.program.map_or(start.key.name(), |program| program.trim_start_matches("levee-"));
         let group = Group::make(name, start.uid, start.processors.as_deref())?;
+        if start.key.role == Role::Mediator {
+            // Daemons behind it see from which port it comes.
+            ports::draw_apart(group.cgroup())?;
+        }
         program.cgroups = group.cgroup().procs().collect();
         let (child, control) = (Arc::new(program.start()?), Arc::new(ours));
         let (kind, begun) = (Kind::of::<P>(), Cell::new(false));

@@ -1,7 +1,8 @@
 //! Options of TCP sockets that have no safe wrapper elsewhere.
 
+use crate::udp::{attach, op, ret};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// `SO_RCVLOWAT`: the socket, and what a listener accepts, is readable only once so many bytes are there, or
 /// the end of the stream.
@@ -9,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// # Errors
 /// Whatever the kernel says.
 pub fn set_receive_low_water(socket: impl AsFd, bytes: u16) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes.into())
 }
 
 /// `IP_BIND_ADDRESS_NO_PORT`, for IPv6 too: binding gives the socket an address alone, and connecting a port that is free for
@@ -21,9 +22,47 @@ pub fn bind_address_alone(socket: impl AsFd) -> io::Result<()> {
     set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-fn set(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: u16) -> io::Result<()> {
-    let value = libc::c_int::from(value);
-    // SAFETY: the descriptor is open while it is borrowed; both options are ints, and the pointer and length are
+/// Has a socket, and what it accepts, be given this one port where connect(2) gives it one. A socket keeps the control group of who made it, so that the
+/// program of [`crate::ports`] does not count for what others were given: who undoes the connection of what a listener accepted, and connects it anew, would draw
+/// by the machine's counters. Linux before 6.3 has no such option, and then nothing is done.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn one_source_port(socket: impl AsFd) -> io::Result<()> {
+    /// `linux/in.h`: the lowest in the lower half, the highest in the upper one.
+    const IP_LOCAL_PORT_RANGE: libc::c_int = 51;
+    /// The last of those that every network namespace begins with.
+    const ONLY: u32 = 60_999;
+    match set(socket, libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE, ONLY << 16 | ONLY) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        done => done,
+    }
+}
+
+/// Has a listener, and what it accepts, take connections and make none, whoever has them. A socket is of the network in which it was made;
+/// connect(2) to AF_UNSPEC undoes its connection, and then it could have any address that is local there, and connect to whatever listens
+/// there. It still can ask: the answer does not reach it.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn only_accept(listener: BorrowedFd<'_>) -> io::Result<()> {
+    /// `struct tcphdr`: which octet has the flags, and SYN and ACK.
+    const FLAGS: u32 = 13;
+    const ANSWER: u32 = 0x12;
+    let program = [
+        op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, FLAGS),
+        op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, ANSWER),
+        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, ANSWER),
+        ret(0),
+        ret(u32::MAX),
+    ];
+    attach(listener, libc::SO_ATTACH_FILTER, &program)?;
+    // For good.
+    set(listener, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
+}
+
+fn set(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: u32) -> io::Result<()> {
+    // SAFETY: the descriptor is open while it is borrowed; the options have 32 bits, and the pointer and length are
     // those of one that outlives the call.
     let result = unsafe {
         libc::setsockopt(
@@ -35,4 +74,66 @@ fn set(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: u16) -
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    /// Whether a socket whose connection is undone gets one to this address.
+    fn connects(socket: impl AsFd, to: SocketAddr) -> bool {
+        rustix::net::connect_unspec(&socket).unwrap();
+        rustix::io::ioctl_fionbio(&socket, true).unwrap();
+        let _ = rustix::net::connect(&socket, &to);
+        let wait = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+        poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&wait)).unwrap() > 0
+    }
+
+    #[test]
+    fn what_is_accepted_gets_one_port_whatever_the_machine_has_counted() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let (listener, other) = (TcpListener::bind(any).unwrap(), TcpListener::bind(any).unwrap());
+            one_source_port(&listener).unwrap();
+            for _ in 0..3 {
+                let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let (socket, _) = listener.accept().unwrap();
+                assert!(connects(&socket, other.local_addr().unwrap()));
+                assert_eq!(socket.local_addr().unwrap().port(), 60_999);
+                // What it leaves is not in the way of the next.
+                rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_accepts_serves_and_connects_to_nobody_whoever_has_it() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            let (listener, other) = (TcpListener::bind(any).unwrap(), TcpListener::bind(any).unwrap());
+            let to = other.local_addr().unwrap();
+            let plain = TcpListener::bind(any).unwrap();
+            let _client = TcpStream::connect(plain.local_addr().unwrap()).unwrap();
+            assert!(connects(plain.accept().unwrap().0, to), "nothing was tried");
+            other.accept().unwrap();
+
+            only_accept(listener.as_fd()).unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            let mut heard = [0; 5];
+            client.write_all(b"hello").unwrap();
+            server.read_exact(&mut heard).unwrap();
+            server.write_all(&heard).unwrap();
+            client.read_exact(&mut heard).unwrap();
+            assert_eq!(&heard, b"hello");
+
+            for socket in [server.as_fd(), listener.as_fd()] {
+                assert!(set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0).is_err());
+                assert!(!connects(socket, to));
+            }
+            other.set_nonblocking(true).unwrap();
+            assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+    }
 }

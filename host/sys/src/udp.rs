@@ -594,7 +594,11 @@ fn drop_everything(socket: BorrowedFd<'_>) -> io::Result<()> {
     attach(socket, libc::SO_ATTACH_FILTER, &[ret(0)])
 }
 
-fn attach(socket: BorrowedFd<'_>, option: libc::c_int, program: &[libc::sock_filter]) -> io::Result<()> {
+pub(crate) fn attach(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
     let value = libc::sock_fprog {
         len: libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?,
         filter: program.as_ptr().cast_mut(),

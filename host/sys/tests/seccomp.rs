@@ -305,6 +305,7 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
         ("IP_MINTTL", libc::SYS_setsockopt, [-1, 0, 21, 0, 0], libc::EPERM),
         ("IPV6_MINHOPCOUNT", libc::SYS_setsockopt, [-1, 41, 73, 0, 0], libc::EPERM),
         ("IP_FREEBIND", libc::SYS_setsockopt, [-1, 0, 15, 0, 0], libc::EPERM),
+        ("IP_LOCAL_PORT_RANGE", libc::SYS_setsockopt, [-1, 0, 51, 0, 0], libc::EPERM),
         ("IPV6_FREEBIND", libc::SYS_setsockopt, [-1, 41, 78, 0, 0], libc::EPERM),
         ("TCP_TX_DELAY", libc::SYS_setsockopt, [-1, 6, 37, 0, 0], libc::EPERM),
         ("a bound of its use of processors", libc::SYS_sched_setattr, [0, 0, 0, 0, 0], libc::EPERM),

@@ -460,3 +460,87 @@ fn server_processes_wait_ready_only_for_a_service_that_is_used_and_what_befalls_
     world.stop_server();
     assert!(!last.iter().any(Process::runs));
 }
+
+/// As a service that is taken over: takes the address of another as soon as nothing listens there, and answers in its place.
+const TAKE: &str = r#"
+import socket, time
+address = (socket.gethostbyname('www.harbour.example'), 7)
+while True:
+    time.sleep(0.001)
+    taken = socket.socket()
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(address)
+        taken.listen()
+    except OSError:
+        taken.close()
+        continue
+    while True:
+        connection, _ = taken.accept()
+        connection.sendall(b'taken\n')
+        connection.close()
+"#;
+
+#[test]
+fn while_a_mediator_rests_nobody_at_its_label_gets_the_addresses_of_its_services() {
+    let mut world = up_with("taken", &format!("{}{ECHO}", site()));
+    let target = init(&world).to_string();
+    let mut taker = std::process::Command::new("nsenter")
+        .args(["--target", &target, "--all", "--setuid", "1000", "--setgid", "1000", "python3", "-c", TAKE])
+        .spawn()
+        .expect("start nsenter");
+    let rests = || world.status()["alarms"].to_string().contains("ends again and again");
+    eventually(Duration::from_secs(30), "the mediator rests", || {
+        host::children(world.server_pid(), "levee-mediator").iter().for_each(Process::kill);
+        rests()
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(Open::to(&world, 7).rest(), "", "nobody has decided about this connection");
+    eventually(Duration::from_secs(30), "a mediator decides again", || {
+        let mut told = Open::to(&world, 7);
+        let line = told.line();
+        told.rest();
+        assert!(!line.contains("taken"), "{line}");
+        line.starts_with("1 0 ada SECRET 10.80.1.")
+    });
+    taker.kill().and_then(|()| taker.wait()).expect("end nsenter");
+    world.stop_server();
+}
+
+/// A daemon behind a mediator that is taken over: of two connections that the mediator has made to it, it undoes one, and uses its socket,
+/// which is of the mediator's network, to connect to the web server of its label under another session's address.
+const THIEF: &str = r#"
+[[service]]
+name = "thief"
+port = 7001
+protocol = "tcp"
+range = "SECRET"
+mode = "relay"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import ctypes, socket
+listener = socket.socket(fileno=3)
+listener.setblocking(True)
+tells, used = listener.accept()[0], listener.accept()[0]
+undone = ctypes.CDLL(None).connect(used.fileno(), bytes(16), 16)
+used.settimeout(3)
+try:
+    used.bind(("10.80.1.99", 0))
+    used.connect(("10.80.0.1", 80))
+    said = "connected as " + used.getsockname()[0]
+except OSError as e:
+    said = type(e).__name__
+tells.sendall(f"{undone} {said}\n".encode())
+''']
+"#;
+
+#[test]
+fn a_daemon_behind_a_mediator_connects_to_no_other_in_the_mediators_network() {
+    let mut world = up_with("thief", &format!("{}{THIEF}", site()));
+    let mut tells = Open::to(&world, 7001);
+    eventually(Duration::from_secs(10), "it is relayed", || counted(&world, "connections open") == 1);
+    let used = Open::to(&world, 7001);
+    assert_eq!(tells.line(), "0 TimeoutError\n");
+    [tells, used].into_iter().for_each(|one| drop(one.rest()));
+    world.stop_server();
+}

@@ -141,6 +141,8 @@ impl Network {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
             rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+            // Its connections, undone and made anew, are not to draw their ports by the machine's counters.
+            levee_sys::tcp::one_source_port(&socket)?;
             if address.is_ipv6() {
                 rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
             }
