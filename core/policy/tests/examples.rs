@@ -42,6 +42,12 @@ fn the_site_with_mail_has_no_problem() {
 }
 
 #[test]
+fn the_site_with_file_shares_has_no_problem() {
+    let files = site(include_str!("../../../conf/files/site.toml"));
+    assert_eq!(files.services().len(), 2);
+}
+
+#[test]
 fn the_large_site_has_no_problem() {
     let large = site(include_str!("../../../conf/large/site.toml"));
     assert_eq!(large.vocabulary().levels().len(), 100);

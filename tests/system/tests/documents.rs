@@ -58,6 +58,23 @@ fn a_document_written_low_is_read_high_and_cannot_be_changed_there() {
         let url = "http://www.harbour.example/own/new/";
         world.run("ws1", &["curl", "-sS", "--fail", "-X", "MOVE", "-H", &header, url]).refused();
     }
+    // Into itself it would go on for ever; to another name it goes.
+    put(&world, "/own/new/a/b", "deep").ok();
+    let ways = ["new/", "new/x/", "new/a/x/", "new//x/", "n%65w/x/", "new/a%2fb/x/", "new/a b/"];
+    let forbidden = |method: &str, source: &str, destination: &str| {
+        let header = format!("Destination: http://www.harbour.example/own/{destination}");
+        let url = format!("http://www.harbour.example/own/{source}");
+        let words =
+            ["curl", "-sS", "--max-time", "10", "-o", "/dev/null", "-w", "%{http_code}", "-X", method];
+        world.run("ws1", &[&words[..], &["-H", &header, &url]].concat()).ok() == "403"
+    };
+    for destination in ways {
+        for (method, source) in [("COPY", "new/"), ("MOVE", "new/"), ("MOVE", "new"), ("COPY", "n%65w/")] {
+            assert!(forbidden(method, source, destination), "{method} {source} to {destination}");
+        }
+    }
+    assert!(!forbidden("COPY", "new/", "newer/") && !forbidden("MOVE", "newer/", "an%20older/"));
+    assert_eq!(get(&world, "/own/an%20older/a/b").ok(), "deep");
     assert_eq!(get(&world, "/own/moved").ok(), "high water at nine");
     get(&world, &format!("/below/{}/secret", HIGH.replace('/', "+"))).refused();
     assert!(!get(&world, "/").ok().contains("secret"), "nothing of the high label shows");
