@@ -78,8 +78,9 @@ impl Exec {
             let (words, octets) = (Entering::WORDS, Entering::OCTETS);
             return Err(format!("a command has at most {words} words and {octets} octets"));
         }
-        let mut log = Followed::from_now(log::directory(self.state, Some(&self.label))?);
         let (which, label) = (self.which, self.label);
+        let label = which.typed(label);
+        let mut log = Followed::from_now(log::directory(self.state, Some(&label))?);
         let asked = which.begin(&Command::Enter(label, what))?;
         let source = match asked.next()? {
             Answer::Began(source) => format!("{source}: "),
@@ -119,7 +120,8 @@ impl Put {
         output::exit(self.put())
     }
 
-    fn put(self) -> Result<ExitCode, String> {
+    fn put(mut self) -> Result<ExitCode, String> {
+        self.label = self.which.typed(self.label);
         // The label's services and its copies are to read it, whatever this shell says.
         rustix::process::umask(Mode::from_raw_mode(0o022));
         let names = names(&self.path)?;

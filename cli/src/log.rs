@@ -36,7 +36,7 @@ impl Log {
     }
 
     fn show(&self) -> Result<ExitCode, String> {
-        let directory = directory(self.state.clone(), self.label.as_ref())?;
+        let directory = typed(directory(self.state.clone(), self.label.as_ref())?, self.label.as_ref());
         let whose = self.label.as_ref().map_or_else(|| "levee".to_owned(), ToString::to_string);
         let shown = read(&directory).map_err(|e| match e.kind() {
             ErrorKind::NotFound => format!("{}: {whose} has not said anything here", directory.display()),
@@ -73,6 +73,28 @@ pub fn directory(state: Option<PathBuf>, label: Option<&LabelName>) -> Result<Pa
         Some(label) => logs.join("labels").join(label.file_name()),
         None => logs.join("levee"),
     })
+}
+
+/// The log of the label that a person means: typed in any case, with its categories in any order.
+fn typed(directory: PathBuf, label: Option<&LabelName>) -> PathBuf {
+    let (Some(label), Some(logs), false) = (label, directory.parent(), directory.exists()) else {
+        return directory;
+    };
+    let names = fs::read_dir(logs).into_iter().flatten().flatten();
+    let meant = names.map(|entry| entry.path()).find(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| parts(name) == parts(&label.file_name()))
+    });
+    meant.unwrap_or(directory)
+}
+
+/// A label's parts, from the name of its directory.
+fn parts(name: &str) -> (String, Vec<String>) {
+    let name = name.to_ascii_uppercase();
+    let (level, categories) = name.split_once("++").unwrap_or((&name, ""));
+    let mut categories: Vec<String> = categories.split(',').map(str::to_owned).collect();
+    categories.sort();
+    (level.to_owned(), categories)
 }
 
 /// A log that is read as it grows.

@@ -9,6 +9,8 @@ use levee_policy::LabelName;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use crate::reload::Running;
+
 /// Longer than a server takes to end a session whose label's vault must be killed for it.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -37,6 +39,22 @@ impl Which {
     pub fn run(&self) -> Result<PathBuf, String> {
         // A workstation's part has no such socket.
         self.run.clone().map_or_else(|| crate::running::only_with(Path::new("/run/levee"), CONTROL), Ok)
+    }
+
+    /// The label that a person means by what they typed, at the server's site as its file is now.
+    pub fn typed(&self, label: LabelName) -> LabelName {
+        let read = || crate::site::read(&Running::of(&self.run()?)?.config);
+        match read() {
+            Ok(site) => site.typed_name(label),
+            // The server says what is wrong.
+            Err(_) => label,
+        }
+    }
+
+    /// Whether a server answers there.
+    pub fn runs(&self) -> bool {
+        // A socket may be left of one that was killed.
+        self.run().is_ok_and(|run| run.join(CONTROL).exists() && Running::of(&run).is_ok())
     }
 
     /// Sends one command and waits for its answer.

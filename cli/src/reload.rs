@@ -40,6 +40,9 @@ impl Reload {
                 Err(_) if (bundle || !keys.is_empty() || of_servers.is_some()) && !running.list.exists() => {
                     String::new()
                 }
+                Err(nothing) if running.is_changed(&run) => {
+                    return Err(format!("{nothing}. {}", running.not_read()));
+                }
                 read => read?,
             };
             let read = read + of_servers.as_deref().unwrap_or_default();
@@ -58,10 +61,7 @@ impl Reload {
                 ))?;
             }
             if running.is_changed(&run) {
-                output::said(&format!(
-                    "{} has changed since the start and is not read anew: `levee down`, then `levee up`\n",
-                    running.config.display()
-                ))?;
+                output::said(&format!("{}\n", running.not_read()))?;
             }
             Ok(())
         };
@@ -82,19 +82,28 @@ const KEYS: [&str; 8] = [
 ];
 
 /// What a warden was started with.
-struct Running {
+pub struct Running {
     /// The site file, or a workstation's bundle.
-    config: PathBuf,
+    pub config: PathBuf,
     /// The revocation list that it reads.
     list: PathBuf,
 }
 
 impl Running {
-    fn of(run: &Path) -> Result<Self, String> {
+    /// What runs with this run directory.
+    pub fn of(run: &Path) -> Result<Self, String> {
         let nothing = || format!("nothing runs in {}", run.display());
         let pid = fs::read_to_string(run.join("lock")).map_err(|_| nothing())?;
         let line = fs::read(format!("/proc/{}/cmdline", pid.trim())).map_err(|_| nothing())?;
         Self::read(&line).ok_or_else(nothing)
+    }
+
+    /// What is said of a site file that has changed.
+    fn not_read(&self) -> String {
+        format!(
+            "{} has changed since the start and is not read anew: `levee down`, then `levee up`",
+            self.config.display()
+        )
     }
 
     /// From a command line as /proc has it.

@@ -57,15 +57,19 @@ impl Service {
 }
 
 impl Test {
-    fn answer(&self) -> Result<ExitCode, String> {
+    fn answer(mut self) -> Result<ExitCode, String> {
         let site = site::read(&self.site)?;
-        let label = site.label(&self.label).ok_or_else(|| format!("the site has no label {}", self.label))?;
+        self.label = site.typed_name(self.label);
+        let label = site
+            .label(&self.label)
+            .ok_or_else(|| format!("the site of {} has no label {}", self.site.display(), self.label))?;
         let service =
             site.services_at(&label).find(|service| *service.name() == self.service).ok_or_else(|| {
                 let there: Vec<&str> =
                     site.services_at(&label).map(|service| service.name().as_str()).collect();
                 format!(
-                    "there is no service {} at {}; there are {}",
+                    "{} has no service {} at {}; there are {}",
+                    self.site.display(),
                     self.service,
                     self.label,
                     there.join(", ")

@@ -20,7 +20,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::enrol::files::{self, Mode};
-use crate::operator::{CONTROL, Which};
+use crate::operator::Which;
 use crate::{output, site};
 
 /// Passwords are of so many bytes, here as over the trusted path.
@@ -170,10 +170,11 @@ impl Args {
     /// Has the running server record the change; one that does not run does so when it starts.
     fn record(&self, site: &Site, name: &UserName) -> Result<&'static str, String> {
         let run = self.run.clone().unwrap_or_else(|| Path::new("/run/levee").join(site.name().as_str()));
-        if !run.join(CONTROL).exists() {
+        let which = Which { run: Some(run) };
+        if !which.runs() {
             return Ok("");
         }
-        match (Which { run: Some(run) }).ask(&operator::Command::Changed(name.clone()))? {
+        match which.ask(&operator::Command::Changed(name.clone()))? {
             Answer::Ended => Ok("; the audit log says so"),
             Answer::Failed(why) => Err(why),
             _ => Err("the server answered another question".to_owned()),

@@ -26,7 +26,7 @@ pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
     let (_, site) = state::site(&options.config, options.checked.as_deref())?;
     // In any form that the site takes, and with the nearest name where it is none.
     let step = format!("plan a compartment at {label}");
-    let known = site.vocabulary().parse(label).map_err(|e| Fatal::new(&step, e))?;
+    let known = site.vocabulary().parse_typed(label).map_err(|e| Fatal::new(&step, e))?;
     let name = site.label_name(&known).ok_or_else(|| Fatal::new(&step, "its name is too long"))?;
     // As for the first warden on a host and the first label in it; the start itself picks what is free.
     let slots = [1];

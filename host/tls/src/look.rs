@@ -1,11 +1,12 @@
 //! For whoever asks why a trusted path does not come about: what a server shows of itself, judged exactly as
 //! [`client`](crate::client) judges it, and when certificates and lists begin and end.
 
-use crate::{Error, crypto, error, lists, roots};
+use crate::{Error, certificates, crypto, error, lists, roots};
 use levee_policy::site::Suites;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
 use std::sync::{Arc, Mutex, PoisonError};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, GeneralName, X509Certificate};
@@ -63,14 +64,15 @@ impl Looker {
     }
 }
 
-/// A client without a certificate of its own, which believes what [`client`](crate::client) does and nothing more, and what it has seen.
-/// `authority` and `revoked` are PEM.
+/// A client which believes what [`client`](crate::client) does and nothing more, and what it has seen. `authority`, `revoked` and `own`,
+/// a certificate chain with its key, are PEM; without `own` it shows none.
 ///
 /// # Errors
-/// Authority or list are not what they should be.
+/// Authority, list or chain are not what they should be.
 pub fn looker(
     authority: &[u8],
     revoked: Option<&[u8]>,
+    own: Option<(&[u8], &[u8])>,
     suites: Suites,
 ) -> Result<(Arc<ClientConfig>, Arc<Looker>), Error> {
     let crypto = crypto(suites);
@@ -85,8 +87,15 @@ pub fn looker(
         .map_err(|why| error("TLS 1.3", why))?
         // It refuses whatever the verifier within refuses.
         .dangerous()
-        .with_custom_certificate_verifier(Arc::clone(&looker) as Arc<dyn ServerCertVerifier>)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::clone(&looker) as Arc<dyn ServerCertVerifier>);
+    let config = match own {
+        None => config.with_no_client_auth(),
+        Some((chain, key)) => {
+            let what = "the own certificate chain and its key";
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|why| error(what, why))?;
+            config.with_client_auth_cert(certificates(what, chain)?, key).map_err(|why| error(what, why))?
+        }
+    };
     Ok((Arc::new(config), looker))
 }
 

@@ -3,6 +3,7 @@
 use levee_system::host::{self, Process};
 use levee_system::senders::{MORE, now, start, stop};
 use levee_system::{World, eventually, sh, text};
+use std::process::Command;
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -342,4 +343,20 @@ fn uid(process: &Process) -> u32 {
 
 fn own(kind: &str) -> String {
     Process::find(std::process::id()).expect("this process").namespace(kind)
+}
+
+#[test]
+fn a_password_is_replaced_where_a_server_was_killed_and_left_its_socket() {
+    let world = World::up("left", SITE, &["ws1"]);
+    let (site, state, run) =
+        (text(&world.path("site.toml")), text(&world.path("state")), text(&world.path("run")));
+    let replace = || {
+        let mut levee = Command::new(levee_system::programs().join("levee"));
+        levee.args(["user", "passwd", &site, "ada", "--state", &state, "--run", &run]);
+        levee_system::typed(&mut levee, "another horse").ok()
+    };
+    assert_eq!(replace(), "ada: password replaced; the audit log says so\n");
+    sh("kill", &["-KILL", &world.server_pid().to_string()]).ok();
+    eventually(Duration::from_secs(10), "the server is gone", || replace() == "ada: password replaced\n");
+    assert!(world.path("run/control").exists(), "what a killed server leaves");
 }

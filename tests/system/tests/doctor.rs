@@ -1,11 +1,12 @@
 //! `levee-tpe doctor` at a workstation, before a real server: each fault is found, said alone, and has its remedy.
 
 use levee_sys::cgroup::{Cgroup, Limits};
-use levee_system::{World, sh, text};
+use levee_system::{World, eventually, sh, text};
 use rcgen::{CertificateParams, Issuer, KeyPair};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 
@@ -55,7 +56,8 @@ fn certificate(world: &World, key: &Path, name: &str, days: std::ops::Range<i64>
     let now = time::OffsetDateTime::now_utc();
     params.not_before = now + time::Duration::days(days.start);
     params.not_after = now + time::Duration::days(days.end) + time::Duration::hours(1);
-    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+    params.extended_key_usages =
+        vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
     let key = KeyPair::from_pem(&read(key)).expect("the key");
     params.signed_by(&key, &issuer).expect("a certificate").pem()
 }
@@ -93,6 +95,7 @@ fn what_keeps_a_workstation_from_its_server_is_found_and_said_with_its_remedy() 
         "clock",
         "server's certificate",
         "own certificate",
+        "welcome",
         "UDP 500",
         "UDP 4500",
         "path MTU",
@@ -165,6 +168,26 @@ fn what_keeps_a_workstation_from_its_server_is_found_and_said_with_its_remedy() 
             assert!(found.of("clock").2.contains("clock"), "{}", found.1);
         }
     }
+
+    // A workstation that nobody lets in any more is told so, before anybody signs on and when somebody has.
+    let kept = changed(&world, "kept", "chain.pem", |whole| whole);
+    world.start_workstation("ws1");
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    assert_eq!(Found::at(&world, &kept).of("welcome").1, "the trusted path is up");
+    let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    world.levee(&["enrol", "revoke", &site, "ws1", "--state", &state]).ok();
+    world.levee(&["reload", "--run", &text(&world.path("run"))]).ok();
+    eventually(Duration::from_secs(20), "the revoked workstation's doctor says so", || {
+        let found = Found::at(&world, &kept);
+        let (state, detail, _) = found.of("welcome");
+        state == "lacks" && detail.contains("is revoked")
+    });
+    let found = Found::at(&world, &kept);
+    found.lacks(&["welcome", "agent"]);
+    assert!(found.of("agent").1.starts_with("ada is signed on"), "{}", found.1);
+    world.tpe("ws1", &["logout"]);
+    Found::at(&world, &kept).lacks(&["welcome"]);
 }
 
 #[test]

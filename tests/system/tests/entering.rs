@@ -59,6 +59,15 @@ fn an_operator_puts_a_file_into_a_labels_store_and_runs_programs_there_and_both_
     world.level("ws1", HIGH).ok();
     let fetched = world.fetch("ws1", "http://www.harbour.example/own/news/today.html");
     assert_eq!(fetched.ok(), "from the operator\n");
+    // A label is understood in any case.
+    put(&world, &HIGH.to_lowercase(), &text(&page), "news/typed.html").ok();
+    assert!(
+        exec(&world, &HIGH.to_lowercase(), &["/usr/bin/python3", "-c", "print('typed')"])
+            .ok()
+            .contains("typed")
+    );
+    let state = text(&world.path("state"));
+    assert!(world.levee(&["log", &HIGH.to_lowercase(), "--state", &state]).ok().contains("typed"));
     // At no other label.
     world.level("ws1", LOW).ok();
     world.fetch("ws1", "http://www.harbour.example/own/news/today.html").refused();

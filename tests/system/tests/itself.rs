@@ -62,10 +62,11 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     let test = |service: &str| {
         let (run, site) =
             (levee_system::text(&world.path("run")), levee_system::text(&world.path("site.toml")));
-        world.levee(&["service", "test", service, LOW, "--run", &run, "--site", &site])
+        world.levee(&["service", "test", service, &LOW.to_lowercase(), "--run", &run, "--site", &site])
     };
     assert_eq!(test("files").ok(), "files runs at UNCLASSIFIED\n");
     assert_eq!(test("web").ok(), "web runs at UNCLASSIFIED\n");
+    assert!(test("nosuch").refused().contains("site.toml has no service nosuch at UNCLASSIFIED; there are "));
     let broken = test("broken");
     assert_eq!(broken.status, 1, "{}{}", broken.out, broken.err);
     assert!(broken.out.contains("ended with status 1"), "{}", broken.out);

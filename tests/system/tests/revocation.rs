@@ -177,6 +177,11 @@ fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_othe
     let (site, state, run) = (world.path("site.toml"), text(&world.path("state")), text(&world.path("run")));
     let nothing = world.levee(&["reload", "--run", &run]).refused();
     assert!(nothing.contains("nothing to read anew"), "there is no list yet: {nothing}");
+    assert!(!nothing.contains("has changed"), "{nothing}");
+    let text_of = std::fs::read_to_string(&site).expect("the site file");
+    std::fs::write(&site, text_of + "# changed\n").expect("change the site file");
+    let changed = world.levee(&["reload", "--run", &run]).refused();
+    assert!(changed.contains("has changed since the start and is not read anew"), "{changed}");
     world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state]).ok();
     assert_eq!(world.status()["session_count"], 2, "a list that nobody has read changes nothing");
     let read = world.levee(&["reload", "--run", &run]).ok();

@@ -86,6 +86,10 @@ fn files_are_listed_written_and_locked_by_ordinary_clients_at_their_level_alone(
     assert!(!told.contains("failed") && told.contains("flood") && told.contains("tide"), "{told}");
     assert_eq!(told.matches("succeeded").count(), 8, "{told}");
 
+    // RFC 4918 18.2: a server of class 2 says 1, too, and clients ask.
+    let classes = ask(&world, "ws2", "OPTIONS", &format!("{OWN}/plans/"), &["-D", "-"]).to_lowercase();
+    assert!(classes.contains("dav: 1") && classes.contains("dav: 2"), "{classes}");
+
     // Mia has them at the same level, with who has a lock on what.
     let directory = list(&world, "ws2", &format!("{OWN}/"), "0");
     assert!(directory.contains("<D:collection/>") && !directory.contains("plans"), "{directory}");
@@ -248,12 +252,14 @@ fn nothing_outside_the_tree_is_reached_nothing_is_removed_as_a_whole_and_no_lock
     ];
     for destination in [&all[..], &hosts, &names].concat() {
         for method in ["COPY", "MOVE"] {
-            for source in ["mine", "other/"] {
-                let to = format!("Destination: {destination}");
-                let answer = status(&world, "ws2", method, &format!("{OWN}/{source}"), &["-H", &to]);
+            for (source, overwrite) in [("mine", "T"), ("mine", "F"), ("other/", "T"), ("other/", "F")] {
+                let (to, overwrite) =
+                    (format!("Destination: {destination}"), format!("Overwrite: {overwrite}"));
+                let more = ["-H", &to, "-H", &overwrite];
+                let answer = status(&world, "ws2", method, &format!("{OWN}/{source}"), &more);
                 assert!(
-                    ["400", "403", "409"].contains(&answer.as_str()),
-                    "{method} {source} to {destination}: {answer}"
+                    ["400", "403", "409", "412"].contains(&answer.as_str()),
+                    "{method} {source} to {destination}, {overwrite}: {answer}"
                 );
             }
         }

@@ -263,26 +263,10 @@ impl Link {
 }
 
 impl Up {
-    /// Why a server that answers does not go on, in words for the person: it judges this device once TLS is up (RFC 8446 4.4.2.4).
+    /// Why a server that answers does not go on.
     fn unwelcome(&self) -> String {
-        use rustls::AlertDescription as Alert;
         match &self.refused {
-            Some(rustls::Error::AlertReceived(Alert::CertificateRevoked)) => {
-                "this workstation's certificate is revoked: the site does not let it in any more".into()
-            }
-            Some(rustls::Error::AlertReceived(Alert::CertificateExpired)) => {
-                "this workstation's certificate has ended: have the host enrolled anew (levee enrol host)"
-                    .into()
-            }
-            Some(rustls::Error::AlertReceived(
-                alert @ (Alert::UnknownCA
-                | Alert::BadCertificate
-                | Alert::CertificateUnknown
-                | Alert::DecryptError),
-            )) => format!(
-                "the server does not believe this workstation's certificate ({alert:?}): have the host enrolled anew (levee enrol host)"
-            ),
-            Some(error) => error.to_string(),
+            Some(error) => unwelcome(error),
             None => "the server closed the connection, or does not answer".into(),
         }
     }
@@ -348,6 +332,28 @@ impl Up {
         self.stream.wait_for(true, self.tls.wants_write()).map_err(|_| ())?;
         let late = self.outstanding.front().is_some_and(|first| Instant::now() >= first.until);
         if ended || late { Err(()) } else { Ok(()) }
+    }
+}
+
+/// Why a server does not go on, in words for the person: it judges this device once TLS is up (RFC 8446 4.4.2.4).
+pub fn unwelcome(error: &rustls::Error) -> String {
+    use rustls::AlertDescription as Alert;
+    match error {
+        rustls::Error::AlertReceived(Alert::CertificateRevoked) => {
+            "this workstation's certificate is revoked: the site does not let it in any more".into()
+        }
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => {
+            "this workstation's certificate has ended: have the host enrolled anew (levee enrol host)".into()
+        }
+        rustls::Error::AlertReceived(
+            alert @ (Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::DecryptError),
+        ) => format!(
+            "the server does not believe this workstation's certificate ({alert:?}): have the host enrolled anew (levee enrol host)"
+        ),
+        error => error.to_string(),
     }
 }
 

@@ -26,6 +26,7 @@ use levee_policy::site::Suites;
 use levee_policy::{DomainName, HostName, LabelName};
 use levee_session::SessionId;
 use levee_tls::SignerHandle;
+pub use link::unwelcome;
 use link::{Heard, Link};
 use people::{People, Person};
 pub use start::serve;

@@ -1,15 +1,17 @@
 //! Whether certificates are of the site's authority, of the right names, and hold by this host's clock.
 
 use super::{Bundle, DAY, Finding, WARNED};
+use levee_ipc::client::Request;
 use levee_tls::{Life, Unbelieved};
 use rustls::ClientConnection;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What is said of the server's certificate.
-pub const SERVER: [&str; 3] = ["certificate", "clock", "server's certificate"];
+pub const SERVER: [&str; 4] = ["certificate", "clock", "server's certificate", "welcome"];
 /// For the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// What to do about a certificate of this workstation's.
@@ -149,37 +151,79 @@ fn belief(
     }
 }
 
-/// The server's certificate, in the order of [`SERVER`].
+/// Whether the server goes on with this workstation: it judges its certificate once TLS is up, and then answers the first request of a path.
+fn welcomed(tls: &mut ClientConnection, stream: &mut TcpStream) -> Result<(), String> {
+    let words = |error: &std::io::Error| match error.get_ref().and_then(|why| why.downcast_ref()) {
+        Some(error) => crate::agent::unwelcome(error),
+        None => format!("the server does not answer: {error}"),
+    };
+    let frame = levee_ipc::encode_frame(&Request::Hello).map_err(|error| error.to_string())?;
+    tls.writer().write_all(&frame).map_err(|error| error.to_string())?;
+    loop {
+        tls.complete_io(stream).map_err(|error| words(&error))?;
+        match tls.reader().read(&mut [0]) {
+            Ok(0) => return Err("the server closed the connection".into()),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(words(&error)),
+        }
+    }
+}
+
+/// What a server has shown, how the handshake went, and what the server said to this workstation's own certificate, where it was shown.
+type Talked = (Arc<levee_tls::Looker>, Result<(), String>, Option<Finding>);
+
+/// Talks to a server as far as it lets this workstation, which shows this chain with its key.
+fn talk(
+    stream: &mut TcpStream,
+    site: &Bundle,
+    (authority, revoked): (&[u8], Option<&[u8]>),
+    shows: Option<(&[u8], &[u8])>,
+) -> Result<Talked, String> {
+    let [.., welcome] = SERVER;
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let looks = |own| levee_tls::looker(authority, revoked, own, site.suites).map_err(|error| words(&error));
+    let (unfit, (config, looker)) = match looks(shows) {
+        // The server's certificate is looked at all the same.
+        Err(why) if shows.is_some() => (Some(Finding::lacks(welcome, why, RENEW)), looks(None)?),
+        looked => (None, looked?),
+    };
+    let name = levee_tls::server_name(&site.server_name).map_err(|error| words(&error))?;
+    let mut tls = ClientConnection::new(config, name).map_err(|error| words(&error))?;
+    for limit in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
+        limit(stream, Some(HANDSHAKE)).map_err(|error| words(&error))?;
+    }
+    let mut shaken = Ok(());
+    while tls.is_handshaking() && shaken.is_ok() {
+        shaken = tls.complete_io(stream).map(|_| ()).map_err(|error| words(&error));
+    }
+    let said =
+        (unfit.is_none() && shows.is_some() && shaken.is_ok()).then(|| match welcomed(&mut tls, stream) {
+            Ok(()) => Finding::has(welcome, "the server takes this workstation's certificate"),
+            Err(why) => Finding::lacks(welcome, why, RENEW),
+        });
+    Ok((looker, shaken, unfit.or(said)))
+}
+
+/// The server's certificate, and what it says to this workstation's own (a chain and its key), in the order of [`SERVER`].
 pub fn server(
     mut stream: TcpStream,
     site: &Bundle,
-    authority: &[u8],
-    revoked: Option<&[u8]>,
+    (authority, revoked): (&[u8], Option<&[u8]>),
+    own: Result<(Vec<u8>, Vec<u8>), Finding>,
     now: i64,
 ) -> Vec<Finding> {
-    let [certificate, clock, left] = SERVER;
+    let [certificate, clock, left, welcome] = SERVER;
     let unknown = |why: &str, remedy: &str| {
         vec![
             Finding::lacks(certificate, why, remedy),
             Finding::untried(clock, "the server shows no certificate"),
             Finding::untried(left, "the server shows no certificate"),
+            Finding::untried(welcome, "the server shows no certificate"),
         ]
     };
-    let mut talk = || -> Result<(Arc<levee_tls::Looker>, Result<(), String>), String> {
-        let (config, looker) =
-            levee_tls::looker(authority, revoked, site.suites).map_err(|error| error.to_string())?;
-        let name = levee_tls::server_name(&site.server_name).map_err(|error| error.to_string())?;
-        let mut tls = ClientConnection::new(config, name).map_err(|error| error.to_string())?;
-        for limit in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
-            limit(&stream, Some(HANDSHAKE)).map_err(|error| error.to_string())?;
-        }
-        let mut shaken = Ok(());
-        while tls.is_handshaking() && shaken.is_ok() {
-            shaken = tls.complete_io(&mut stream).map(|_| ()).map_err(|error| error.to_string());
-        }
-        Ok((looker, shaken))
-    };
-    let (looker, shaken) = match talk() {
+    let shows = own.as_ref().ok().map(|(chain, key)| (chain.as_slice(), key.as_slice()));
+    let (looker, shaken, said) = match talk(&mut stream, site, (authority, revoked), shows) {
         Ok(talked) => talked,
         Err(error) => return unknown(&error, "enrol this host anew on the server and copy the bundle"),
     };
@@ -199,6 +243,7 @@ pub fn server(
         belief(certificate, shown.verdict, &life, site, shaken),
         clocks(clock, shown.verdict, &life, now),
         lasting(left, &life, now, renew),
+        own.err().or(said).unwrap_or_else(|| Finding::untried(welcome, "the server is not believed")),
     ]
 }
 

@@ -6,7 +6,7 @@ mod certificates;
 mod network;
 
 use crate::command;
-use levee_ipc::tpe::{Answer, Command};
+use levee_ipc::tpe::{Answer, Command, Status};
 use levee_policy::DomainName;
 use levee_policy::site::Suites;
 use serde::{Deserialize, Serialize};
@@ -153,13 +153,20 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let address = *site.addresses.first().ok_or_else(|| format!("{}: no address", path.display()))?;
 
+    let agent = command::socket(socket, command::RUNS.as_ref())
+        .and_then(|socket| command::Agent::connect(&socket))
+        .and_then(|agent| agent.ask(&Command::Status, |_| {}))
+        .map_err(|why| why.to_string());
     let mut found = vec![network::name(&site.server_name, &site.addresses)];
     found.extend(certificates::own(bundle, &authority, revoked.as_deref(), now));
     let to = |port| SocketAddr::new(address, port);
     let (answers, stream) = network::tcp(to(site.trusted_path_port));
     found.push(answers);
     found.extend(match stream {
-        Some(stream) => certificates::server(stream, &site, &authority, revoked.as_deref(), now),
+        Some(stream) => {
+            let own = shown(&read, &agent);
+            certificates::server(stream, &site, (&authority, revoked.as_deref()), own, now)
+        }
         None => certificates::SERVER
             .iter()
             .map(|what| Finding::untried(what, "the server is not reached"))
@@ -169,8 +176,28 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
         Some(port) => second_tunnel(port),
         None => tunnel(&to),
     });
-    found.push(agent(socket));
+    found.push(running(agent));
     Ok(Diagnosis(found))
+}
+
+/// The certificate and its key that the server is shown; or why it is not.
+fn shown(
+    read: &dyn Fn(&str) -> std::io::Result<Vec<u8>>,
+    agent: &Result<Answer, String>,
+) -> Result<(Vec<u8>, Vec<u8>), Finding> {
+    let [.., welcome] = certificates::SERVER;
+    if let Ok(Answer::Status(status)) = agent
+        && status.connected
+    {
+        // A second path of one workstation's would be in the first one's way.
+        return Err(Finding::has(welcome, "the trusted path is up"));
+    }
+    match (read("chain.pem"), read("device.key")) {
+        (Ok(chain), Ok(key)) => Ok((chain, key)),
+        (Err(error), _) | (_, Err(error)) => {
+            Err(Finding::untried(welcome, format!("the workstation's own key cannot be read: {error}")))
+        }
+    }
 }
 
 /// Whether the tunnel's ports answer, and how much passes.
@@ -192,17 +219,19 @@ fn second_tunnel(port: u16) -> Vec<Finding> {
 }
 
 /// Whether an agent runs here, and what it says of the trusted path.
-fn agent(socket: Option<PathBuf>) -> Finding {
+fn running(agent: Result<Answer, String>) -> Finding {
     let what = "agent";
-    let asked = command::socket(socket, command::RUNS.as_ref())
-        .and_then(|socket| command::Agent::connect(&socket))
-        .and_then(|agent| agent.ask(&Command::Status, |_| {}));
-    match asked {
+    match agent {
         Ok(Answer::Status(status)) if status.connected => Finding::has(what, "runs; the trusted path is up"),
+        Ok(Answer::Status(Status { user: Some(user), .. })) => Finding::lacks(
+            what,
+            format!("{user} is signed on, and the trusted path to the server is down"),
+            "the session ends unless the server is reached again: see what else is lacking here; `levee-tpe login` says what the server says",
+        ),
         Ok(_) => Finding::has(what, "runs; nobody is signed on"),
         Err(why) => Finding::weaker(
             what,
-            why.to_string(),
+            why,
             "start it: systemctl enable --now levee-workstation, or levee up --workstation BUNDLE",
         ),
     }
