@@ -135,7 +135,7 @@ impl Running {
     }
 
     /// Whether the site file is newer than the server.
-    fn is_changed(&self, run: &Path) -> bool {
+    pub fn is_changed(&self, run: &Path) -> bool {
         let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
         self.config.is_file() && changed(&self.config) > changed(&run.join("lock"))
     }

@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::ExitCode;
 
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
 use levee_ipc::vault::Cipher;
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
+use levee_policy::LabelName;
+use levee_policy::site::Mode;
 use serde::Serialize;
 
 use crate::cost;
 use crate::operator::Which;
 use crate::output::{self, count, shown, table};
+use crate::reload::Running;
 use crate::usage::{self, Daemon};
 use levee_sys::cgroup::Usage;
 
@@ -78,6 +82,52 @@ struct Whole<'a> {
     #[serde(flatten)]
     view: View<'a>,
     daemons: Vec<Daemon>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    site_file: Option<SiteFile>,
+}
+
+/// What runs without a process of its own: the site file says it, and a server does not.
+#[derive(Serialize)]
+struct SiteFile {
+    /// The services of mode `handoff` at each label that runs: each of their connections has a process.
+    handoff: BTreeMap<String, Vec<String>>,
+    networks: Vec<NetworkView>,
+}
+
+#[derive(Serialize)]
+struct NetworkView {
+    interface: String,
+    labels: String,
+    addresses: Vec<String>,
+}
+
+impl SiteFile {
+    /// As the server has read it; `None` where the file has changed since.
+    fn of(run: &Path, status: &ServerStatus) -> Option<Self> {
+        let running = Running::of(run).ok().filter(|running| !running.is_changed(run))?;
+        let site = crate::site::read(&running.config).ok()?;
+        let handoff = status.compartments.iter().map(|compartment| {
+            let label = site.label(&compartment.label);
+            let at = label.iter().flat_map(|label| site.services_at(label));
+            let is_off = |name: &str| compartment.off.iter().any(|(off, _)| off == name);
+            let theirs = at.filter(|service| matches!(service.mode(), Mode::Handoff(_)));
+            let names = theirs.map(|service| service.name().to_string()).filter(|name| !is_off(name));
+            (compartment.label.to_string(), names.collect())
+        });
+        let networks = site.networks().iter().filter_map(|network| {
+            Some(NetworkView {
+                interface: network.interface().to_string(),
+                labels: site.vocabulary().print_range(network.labels())?,
+                addresses: network.addresses().iter().map(ToString::to_string).collect(),
+            })
+        });
+        Some(Self { handoff: handoff.collect(), networks: networks.collect() })
+    }
+
+    fn handoff(&self, label: &LabelName) -> impl Iterator<Item = String> {
+        let names = self.handoff.get(label.as_str()).into_iter().flatten();
+        names.map(|name| format!("{name} (handoff)"))
+    }
 }
 
 impl Status {
@@ -92,20 +142,20 @@ impl Status {
         }
         if self.watch {
             return output::watch(|| {
-                let (status, daemons) = self.ask()?;
+                let (status, daemons, site_file) = self.ask()?;
                 if self.json {
-                    return output::json_line(&Whole { view: view(&status), daemons });
+                    return output::json_line(&Whole { view: view(&status), daemons, site_file });
                 }
                 // Who reads it from a pipe wants no orders to a terminal.
                 let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-                Ok(format!("{clear}{}{}", render(&status), processes(&daemons)))
+                Ok(format!("{clear}{}{}", render(&status, site_file.as_ref()), processes(&daemons)))
             });
         }
-        let (status, daemons) = self.ask()?;
+        let (status, daemons, site_file) = self.ask()?;
         if self.json {
-            output::json(&Whole { view: view(&status), daemons })?;
+            output::json(&Whole { view: view(&status), daemons, site_file })?;
         } else {
-            output::print(&(render(&status) + &processes(&daemons)))?;
+            output::print(&(render(&status, site_file.as_ref()) + &processes(&daemons)))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -128,10 +178,11 @@ impl Status {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn ask(&self) -> Result<(ServerStatus, Vec<Daemon>), String> {
-        let status = self.which.status()?;
-        let daemons = usage::daemons(&self.which.run()?, &status.compartments)?;
-        Ok((status, daemons))
+    fn ask(&self) -> Result<(ServerStatus, Vec<Daemon>, Option<SiteFile>), String> {
+        let (status, run) = (self.which.status()?, self.which.run()?);
+        let daemons = usage::daemons(&run, &status.compartments)?;
+        let site_file = SiteFile::of(&run, &status);
+        Ok((status, daemons, site_file))
     }
 }
 
@@ -329,7 +380,7 @@ fn counters(status: &ServerStatus) -> Vec<Vec<String>> {
     rows
 }
 
-fn render(status: &ServerStatus) -> String {
+fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
     let mut out = format!(
         "site {}: {}, {}, {}\n\nsessions\n{}",
         status.site,
@@ -361,6 +412,7 @@ fn render(status: &ServerStatus) -> String {
         });
         let services =
             services.chain(compartment.off.iter().map(|(name, why)| format!("{name} (off: {why})")));
+        let handoff = site_file.into_iter().flat_map(|file| file.handoff(&compartment.label));
         vec![
             compartment.label.to_string(),
             compartment.form.to_string(),
@@ -369,11 +421,18 @@ fn render(status: &ServerStatus) -> String {
             compartment.vault.to_string(),
             compartment.vault_starts.to_string(),
             time(compartment.age),
-            services.collect::<Vec<_>>().join(" "),
+            services.chain(handoff).collect::<Vec<_>>().join(" "),
         ]
     });
     let heading = ["LABEL", "FORM", "SLOT", "INIT", "VAULT", "VAULT STARTS", "SINCE", "SERVICES"];
     out.push_str(&format!("\ncompartments\n{}", table(&heading, compartments.collect())));
+    let networks = site_file.into_iter().flat_map(|file| &file.networks);
+    let networks =
+        networks.map(|one| vec![one.interface.clone(), one.labels.clone(), one.addresses.join(" ")]);
+    let networks: Vec<_> = networks.collect();
+    if !networks.is_empty() {
+        out.push_str(&format!("\nnetworks\n{}", table(&["INTERFACE", "LABELS", "ADDRESSES"], networks)));
+    }
     let sas = status.vaults.iter().flat_map(|(label, report)| {
         report.sas.iter().map(|sa| {
             vec![
@@ -463,7 +522,7 @@ pub mod tests {
 
     #[test]
     fn what_runs_is_shown_in_tables_that_line_up() {
-        let text = render(&status());
+        let text = render(&status(), None);
         assert!(text.starts_with("site harbour: 3 sessions, 1 compartment, 12 audit records\n"), "{text}");
         assert!(
             text.contains(
@@ -497,10 +556,10 @@ pub mod tests {
 
     #[test]
     fn stacks_that_disagreed_are_an_alarm_above_everything_else() {
-        assert!(!render(&status()).contains("ALARM"));
+        assert!(!render(&status(), None).contains("ALARM"));
         let mut wrong = status();
         wrong.vaults[0].1.counters.push((Report::DISAGREED.into(), 3));
-        let text = render(&wrong);
+        let text = render(&wrong, None);
         assert!(
             text.starts_with("ALARM: the redundant stacks at SECRET//NATO disagreed about 3 packets"),
             "{text}"
@@ -512,7 +571,7 @@ pub mod tests {
         let whole = "07".repeat(16);
         let json = serde_json::to_string(&view(&status())).unwrap();
         let numbers = serde_json::to_string(&[7u8; 16]).unwrap();
-        for text in [render(&status()), json.clone()] {
+        for text in [render(&status(), None), json.clone()] {
             assert!(!text.contains(&whole) && !text.contains(&numbers), "{text}");
         }
         assert!(json.contains("\"session\":\"070707070707\""), "{json}");

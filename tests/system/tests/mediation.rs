@@ -141,6 +141,12 @@ fn connections_are_handed_to_servers_as_inetd_and_systemd_do_and_relayed_to_a_da
     // Relayed to nginx.
     let page = world.fetch("ws1", PAGE).ok();
     assert!(page.contains(&format!("<h1>{LABEL}</h1>")), "{page}");
+    // What has no process until somebody comes is in the status all the same, as long as the site file is as it was.
+    let handoff = || world.status()["site_file"]["handoff"][LABEL].clone();
+    assert_eq!(handoff(), serde_json::json!(["git", "told"]));
+    let run = levee_system::text(&world.path("run"));
+    let shown = world.levee(&["status", "--run", &run]).ok();
+    assert!(shown.contains("git (handoff) told (handoff)"), "{shown}");
     // Handed off as systemd does with Accept=yes.
     let mut told = Open::to(&world, 7);
     let line = told.line();

@@ -1,6 +1,6 @@
 //! A single-level network of a running site: an unmodified host on it, and sessions at its label and at others.
 
-use levee_system::{World, eventually, sh};
+use levee_system::{World, eventually, sh, text};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -51,6 +51,16 @@ fn a_network_belongs_to_one_label_for_hosts_on_it_and_for_sessions() {
     eventually(Duration::from_secs(20), "the host on the network gets the page", || {
         page(&world).contains("<h1>SECRET</h1>")
     });
+    // Whoever asks for the status sees it, as long as the site file is what the server was started with.
+    let known = || world.status()["site_file"]["networks"].to_string();
+    assert!(
+        known().contains("\"interface\":\"ship0\"") && known().contains("\"labels\":\"SECRET\""),
+        "{}",
+        known()
+    );
+    let run = text(&world.path("run"));
+    let shown = world.levee(&["status", "--run", &run]).ok();
+    assert!(shown.contains("networks\n  INTERFACE") && shown.contains("ship0"), "{shown}");
     // The host's own network has no trace of the interface.
     world.server_sh("ip", &["link", "show", "ship0"]).refused();
 
