@@ -35,7 +35,9 @@ crowd:
 	@CARGO=$(CARGO) scripts/build
 	@target/release/crowd
 
-elsewhere: build
+elsewhere:
+	@scripts/need elsewhere
+	@CARGO=$(CARGO) scripts/build
 	@scripts/elsewhere target/release
 
 test:
