@@ -1,5 +1,6 @@
 // Jobs, one a line, and their answers. `operations jobs`: on standard input; `operations serve`: as a service of a compartment, one a
-// connection; `operations list`: what there is; `operations nothing`: ends at once, for those that time how programs start.
+// connection; `operations listen PORT`: the same for a program that nobody gives a listener, a partition's; `operations list`: what there is;
+// `operations nothing`: ends at once, for those that time how programs start.
 //
 // A job is `NAME MILLISECONDS PROCESSOR [STORE]`, the last a directory instead of the compartment's; its answer `NANOSECONDS PREEMPTED`: the time of one operation, and how often the
 // kernel took the processor away meanwhile; what else was counted follows as `NAME=VALUE`. Or `refused: why`. Each job is a process of its own.
@@ -7,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +25,7 @@
 #define BATCH 100000
 #define BATCHES 20000
 
-static const struct op *const ALL[] = {ARITHMETIC, SYSTEM, SWITCHES, FILES, MEMORY, CALCULATIONS, STORAGE, COMMANDS};
+static const struct op *const ALL[] = {ARITHMETIC, SYSTEM, SWITCHES, FILES, MEMORY, CALCULATIONS, STORAGE, COMMANDS, STEADY};
 const char *self;
 static int answer = 1;
 
@@ -145,6 +147,12 @@ static void job(const char *line) {
         getrusage(RUSAGE_SELF, &after);
         dprintf(answer, "%.9g %ld missed=%.9g late=%.9g\n", ns, after.ru_nivcsw - before.ru_nivcsw, missed, late / 1e6);
         return;
+    } else if (!strcmp(name, "woken")) {
+        double late;
+        ns = woken(seconds, &late);
+        getrusage(RUSAGE_SELF, &after);
+        dprintf(answer, "%.9g %ld late=%.9g\n", ns, after.ru_nivcsw - before.ru_nivcsw, late / 1e6);
+        return;
     } else if (!strcmp(name, "hog")) {
         hog(seconds);
         ns = 0;
@@ -218,6 +226,14 @@ static void serve(void) {
     }
 }
 
+// The listener of a program that is given none, in the place of one that is given.
+static int listener(const char *port) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    int made = socket(AF_INET, SOCK_STREAM, 0), on = 1;
+    return made < 0 || setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+           bind(made, (struct sockaddr *)&at, sizeof at) || listen(made, 16) || (made != 3 && dup2(made, 3) < 0);
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     self = words[0];
@@ -228,7 +244,11 @@ int main(int count, char **words) {
         jobs(stdin);
     else if (!strcmp(what, "serve"))
         serve();
-    else if (!strcmp(what, "list"))
+    else if (!strcmp(what, "listen") && count > 2) {
+        if (listener(words[2]))
+            return 1;
+        serve();
+    } else if (!strcmp(what, "list"))
         for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
             for (const struct op *o = ALL[i]; o->name; o++)
                 printf("%s\n", o->name);

@@ -24,7 +24,7 @@ struct op {
 };
 
 extern const struct op ARITHMETIC[], SYSTEM[], FILES[], MEMORY[], SWITCHES[], CALCULATIONS[], STORAGE[],
-    COMMANDS[];
+    COMMANDS[], STEADY[];
 
 // Nanoseconds of CLOCK_MONOTONIC.
 int64_t now(void);
@@ -48,6 +48,8 @@ double latency(size_t size, size_t stride, double seconds);
 // The middle time from when a period of the application's began until its data of so many units was done, in nanoseconds. What of a
 // hundred deadlines it missed, and the time that one in a hundred exceeded.
 double periodic(unsigned units, double seconds, double *missed, double *late);
+// How late it is woken, by the mean of times that it chose at random, in nanoseconds; and the lateness that one in a hundred exceeded.
+double woken(double seconds, double *late);
 // Takes all that it can of the processor.
 void hog(double seconds);
 

@@ -2,6 +2,7 @@
 // next one to do it. And what takes all that it can of a processor beside it.
 #include "operations.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -81,6 +82,42 @@ double periodic(unsigned units, double seconds, double *missed, double *late) {
     *missed = 100.0 * (double)misses / (double)(count + misses);
     *late = each[count - 1 - count / 100];
     return each[count / 2];
+}
+
+// Work by the clock, with all the time in which the program did not run: what stands still in another's slots shows here, and not where
+// the quickest of short batches count.
+static double steady(double seconds) {
+    int64_t begin = now(), end = begin + (int64_t)(seconds * 1e9), at = begin;
+    float sum = 0;
+    size_t done = 0;
+    for (; at < end; at = now(), done++)
+        for (size_t i = 0; i < UNIT / sizeof(float); i++)
+            sum = sum * 0.5f + data[i];
+    kept = sum;
+    return (double)(at - begin) / (double)done;
+}
+
+const struct op STEADY[] = {{.name = "steady", .measure = steady}, {0}};
+
+double woken(double seconds, double *late) {
+    static double each[PERIODS];
+    uint64_t state = (uint64_t)now();
+    size_t count = 0;
+    double sum = 0;
+    int64_t due = now(), end = due + (int64_t)(seconds * 1e9);
+    while (count < PERIODS && (due < end || count < 8)) {
+        // Knuth's MMIX; from 1 to 5 ms, so that the times follow no slot's.
+        state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+        due += 1000000 + (int64_t)((state >> 33) % 4000000);
+        struct timespec until = {.tv_sec = due / 1000000000LL, .tv_nsec = due % 1000000000LL};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
+            ;
+        each[count] = (double)(now() - due);
+        sum += each[count++];
+    }
+    qsort(each, count, sizeof *each, rising);
+    *late = each[count - 1 - count / 100];
+    return sum / (double)count;
 }
 
 // Takes the processor by many processes, half of which take its caches and memory besides.

@@ -29,16 +29,22 @@ pub(crate) struct Service {
     pub(crate) software: Vec<String>,
 }
 
-fn site(program: &str, services: &[Service], address: Ipv4Addr, is_labelled: bool) -> String {
-    let mut out = format!(
-        "[site]\nname = \"lab\"\n\n[labels]\nlevels = [\"{LABEL}\"]\ncategories = []\nintegrity-levels = []\n\
+/// The tables of a site that has these levels, lowest first, before what runs there; its person and workstation are at the lowest.
+pub(crate) fn head(levels: &[&str]) -> String {
+    let lowest = levels.first().copied().unwrap_or_default();
+    format!(
+        "[site]\nname = \"lab\"\n\n[labels]\nlevels = {levels:?}\ncategories = []\nintegrity-levels = []\n\
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
          trusted-path-port = 7443\nike-port = 500\ntunnel-port = 4500\ninner-address = \"10.80.0.1\"\n\
          inner-pool = \"10.80.1.0/24\"\nnames = [\"services.lab.example\"]\nslots = 16\ngrace = \"30s\"\n\n\
          [limits]\nmemory = \"512M\"\nprocesses = 256\ncpu = \"800%\"\nstore = \"32M\"\n\n\
-         [[user]]\nname = \"lab\"\nclearance = \"{LABEL}\"\n\n\
-         [[host]]\nname = \"ws1\"\naccreditation = \"{LABEL}\"\n\n",
-    );
+         [[user]]\nname = \"lab\"\nclearance = \"{lowest}\"\n\n\
+         [[host]]\nname = \"ws1\"\naccreditation = \"{lowest}\"\n\n",
+    )
+}
+
+fn site(program: &str, services: &[Service], address: Ipv4Addr, is_labelled: bool) -> String {
+    let mut out = head(&[LABEL]);
     for Service { name, port, word, software } in services {
         out.push_str(&format!(
             "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{LABEL}\"\nmode = \"direct\"\n\
@@ -76,16 +82,19 @@ pub(crate) fn leave(path: &Path, program: &[u8]) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-/// A running server of one label.
+/// A running server.
 #[derive(Debug)]
-struct Server {
-    up: Up,
-    _directory: Removed,
+pub(crate) struct Server {
+    pub(crate) up: Up,
+    pub(crate) directory: Removed,
 }
 
 impl Server {
-    /// In a namespace that has the network's interface already.
-    fn start(part: &str, namespace: &Namespace, site: &str) -> io::Result<Server> {
+    /// In a namespace that has the interfaces of its networks already.
+    ///
+    /// # Errors
+    /// The step that failed; what was made until then is removed.
+    pub(crate) fn start(part: &str, namespace: &Namespace, site: &str) -> io::Result<Server> {
         let levee = programs()?.join("levee");
         let directory = Removed(std::env::temp_dir().join(format!("levlab{}site{part}", process::id())));
         fs::create_dir(&directory.0)?;
@@ -98,7 +107,7 @@ impl Server {
         let net = format!("--net={}", namespace.path().display());
         let up = [&net, &text(&levee), "up", &file, "--state", &state, "--run", &run];
         quiet("nsenter", &up, &directory.0.join("log"))?;
-        Ok(Server { up: Up { levee, run: directory.0.join("server") }, _directory: directory })
+        Ok(Server { up: Up { levee, run: directory.0.join("server") }, directory })
     }
 }
 

@@ -158,7 +158,7 @@ pub struct Levee {
 }
 
 /// Processor seconds of all threads of a process (`/proc/PID/task/*/schedstat`).
-fn seconds(pid: u32) -> f64 {
+pub(crate) fn seconds(pid: u32) -> f64 {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks
         .filter_map(|t| {

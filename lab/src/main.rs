@@ -12,6 +12,7 @@ use levee_lab::role::Role;
 use levee_lab::run::{self, End};
 use levee_lab::sample::Common;
 use levee_lab::serve::{Source, WORKERS, serve};
+use levee_lab::station::{self, Station};
 use levee_lab::study::{self, Study};
 use levee_lab::workload::{Closer, Task};
 use rand::{Rng, SeedableRng};
@@ -72,6 +73,9 @@ enum Cmd {
     Become(Become),
     /// Make one trial against a server, and print what it measured as JSON
     Client(Client),
+    /// In a partition: serve the workloads, and do the jobs that the laboratory gives
+    #[command(hide = true)]
+    Station(Station),
 }
 
 #[derive(clap::Args)]
@@ -436,6 +440,7 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
             let o = client::run(&task, Target { all: c.target, close: c.close })?;
             serde_json::to_writer(io::stdout().lock(), &o)?;
         }
+        Cmd::Station(s) => station::serve(&s)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,6 @@
 //! Running an experiment: every trial of the plan, judged, kept, and made again where the rules say so.
 
+use crate::client::Target;
 use crate::counters::{Cpu, Net, NetDelta};
 use crate::design::{Trial, plan};
 use crate::endings;
@@ -7,6 +8,7 @@ use crate::experiment::{Experiment, Form, Unit};
 use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
 use crate::place::Place;
+use crate::role::Role;
 use crate::sample::{Common, Flag, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
 use crate::stand::{Stand, counters};
 use crate::tools::Tool;
@@ -171,16 +173,23 @@ fn next_trial(samples: &[Sample], rules: &Rules) -> usize {
     samples.last().map_or(0, |s| if s.accepted || s.attempt > rules.reruns { s.trial + 1 } else { s.trial })
 }
 
+/// The arguments of our own program with which it makes a trial.
+pub(crate) fn client_words(target: Target, task: &Task, role: &Role) -> io::Result<Vec<String>> {
+    let (all, close) = (target.all.to_string(), target.close.to_string());
+    let task = serde_json::to_string(task)?;
+    let mut words =
+        ["client", "--task", &task, "--target", &all, "--close", &close].map(str::to_owned).to_vec();
+    words.extend(role.args());
+    Ok(words)
+}
+
 /// One trial by a process of its own in a place.
 ///
 /// # Errors
 /// What it says, or that it did not end in time.
 pub(crate) fn client(place: &Place, task: &Task) -> io::Result<Outcome> {
     let mut child = Command::new(std::env::current_exe()?)
-        .arg("client")
-        .args(["--task", &serde_json::to_string(task)?])
-        .args(["--target", &place.target.all.to_string(), "--close", &place.target.close.to_string()])
-        .args(place.role.args())
+        .args(client_words(place.target, task, &place.role)?)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,9 +1,11 @@
 //! Throughput in six directions (the partition study's table 4): between a place with a network card, one without, which reaches the network
 //! through the first alone, and a host outside. Streams and datagrams, by our own client and by iperf3.
 //!
-//! Natively the three are network namespaces in a chain, and the middle one forwards. In levee, the place with a card is a compartment with
-//! a single-level network, and the host is on that network. Partitions with a card, and links that forward, are not measured here.
+//! Natively the three are network namespaces in a chain, and the middle one forwards. In levee's compartment there are two of the six: it is the place
+//! with a card, a single-level network, and the host is on that network. In levee's partitions there are all: one has the card, the other a link that
+//! forwards ([`Split`]).
 
+use super::split::Split;
 use super::{CONGESTION, Measured, task};
 use crate::client::Target;
 use crate::experiment::{Drive, Home, Mediation, Path as Way};
@@ -15,29 +17,33 @@ use crate::role::Role;
 use crate::run::client;
 use crate::server::{Server, serve_as};
 use crate::site::text;
+use crate::station::{Job, ask};
 use crate::tools::Tool;
-use crate::workload::{Kind, Task};
+use crate::workload::{Kind, Outcome, Task};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Between the host outside and the place with a card: the host's end, and the card's.
-const CARD: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 219, 0, 1), Ipv4Addr::new(10, 219, 0, 2)];
+pub(super) const CARD: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 219, 0, 1), Ipv4Addr::new(10, 219, 0, 2)];
 /// Between the place with a card and the one without: the first's end, and the other's.
-const BETWEEN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 220, 0, 1), Ipv4Addr::new(10, 220, 0, 2)];
-const PORT: u16 = 12_865;
+pub(super) const BETWEEN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 220, 0, 1), Ipv4Addr::new(10, 220, 0, 2)];
+pub(super) const PORT: u16 = 12_865;
 /// As [`Tool`] has it.
-const IPERF3: u16 = 15_201;
+pub(super) const IPERF3: u16 = 15_201;
 /// What rows of this kind begin with.
 pub(super) const PREFIX: &str = "net/";
+
+/// What a trial counts that tried something else first.
+const REFUSED: &str = "tries at what the site does not list, refused";
 
 /// The bare service in the compartment, reached over its single-level network.
 const DRIVE: Drive = Drive { path: Way::Link, mediation: Mediation::Direct, session: Home::Here };
 
 /// One of the three, by the paper's words: its development system, its networked and its unprivileged virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Node {
+pub(super) enum Node {
     Dev,
     Networked,
     Unprivileged,
@@ -84,18 +90,23 @@ impl<'a> Row<'a> {
     fn is_fetched(self) -> bool {
         (self.from, self.to, self.datagram) == (Node::Networked, Node::Dev, None)
     }
+
+    /// Who opens the connection, and who answers.
+    fn ends(self) -> (Node, Node) {
+        if self.is_fetched() { (self.to, self.from) } else { (self.from, self.to) }
+    }
 }
 
-fn role(netns: PathBuf, cpu: usize) -> Role {
+pub(super) fn role(netns: PathBuf, cpu: usize) -> Role {
     Role { netns: Some(netns), cgroup: None, cpu: Some(cpu), with_parent: true }
 }
 
-fn serving() -> usize {
+pub(super) fn serving() -> usize {
     processors() - 1
 }
 
 /// iperf3's server, once it answers there.
-fn iperf3(netns: &Path) -> io::Result<Server> {
+pub(super) fn iperf3(netns: &Path) -> io::Result<Server> {
     let child = Tool::Iperf3.serve(&role(netns.to_owned(), serving()))?;
     child.map(Server::of).ok_or_else(|| io::Error::other("iperf3 has no server"))
 }
@@ -169,6 +180,15 @@ impl Inside {
 pub(super) struct Directions {
     chain: Option<Chain>,
     inside: Option<Inside>,
+    split: Option<Split>,
+}
+
+/// Who makes a trial.
+enum Client {
+    /// A program of the laboratory's, in a network of its own or in levee's.
+    Ours(Place),
+    /// A partition's own program, in this network.
+    Theirs(PathBuf, Target),
 }
 
 impl Directions {
@@ -181,26 +201,38 @@ impl Directions {
         Ok(Directions {
             chain: has("native").then(Chain::start).transpose()?,
             inside: has("compartment").then(Inside::start).transpose()?,
+            split: has("partition").then(Split::start).transpose()?,
         })
     }
 
-    /// Where the one who opens is, and what answers.
-    fn place(&self, arm: &str, row: Row) -> io::Result<Place> {
-        let (opens, answers) = if row.is_fetched() { (row.to, row.from) } else { (row.from, row.to) };
-        let (netns, target, server) = match (arm, &self.chain, &self.inside) {
-            ("native", Some(chain), _) => {
+    /// Where the one who opens is, and what answers; the port of iperf3 there.
+    fn way(&self, arm: &str, row: Row) -> io::Result<(Client, u16)> {
+        let (opens, answers) = row.ends();
+        let (netns, target, server) = match (arm, &self.chain, &self.inside, &self.split) {
+            ("native", Some(chain), ..) => {
                 let (netns, at, index) = chain.between(opens, answers);
                 let at = |port: u16| SocketAddr::from((at, port));
                 (netns, Target { all: at(PORT), close: at(PORT + 1) }, chain.servers[index].id())
             }
-            ("compartment", _, Some(inside)) if (opens, answers) == (Node::Dev, Node::Networked) => {
+            ("compartment", _, Some(inside), _) if (opens, answers) == (Node::Dev, Node::Networked) => {
                 inside.levee.keep_services_on(serving())?;
                 inside.levee.place(DRIVE)?
+            }
+            ("partition", .., Some(split)) => {
+                let (target, iperf3) = split.target(opens, answers);
+                if opens != Node::Dev {
+                    return Ok((Client::Theirs(split.network(opens), target), iperf3));
+                }
+                let role = role(split.network(opens), 0);
+                let (sources, server) = (Vec::new(), std::process::id());
+                let place = Place { role, target, sources, server, tunnel: false, levee: None };
+                return Ok((Client::Ours(place), iperf3));
             }
             _ => return Err(io::Error::other(format!("{arm} has no way for {}", row.id))),
         };
         let levee = (arm == "compartment").then_some(Home::Here);
-        Ok(Place { role: role(netns, 0), target, sources: Vec::new(), server, tunnel: false, levee })
+        let place = Place { role: role(netns, 0), target, sources: Vec::new(), server, tunnel: false, levee };
+        Ok((Client::Ours(place), IPERF3))
     }
 
     /// Packets, both ways, at the card and between the two places, by the devices of those at their ends.
@@ -213,11 +245,15 @@ impl Directions {
             let both = number("/0/stats64/rx/packets").zip(number("/0/stats64/tx/packets"));
             both.map(|(a, b)| a + b).ok_or_else(|| io::Error::other("ip does not say what a device passed"))
         };
-        match (arm, &self.chain, &self.inside) {
-            ("native", Some(chain), _) => {
+        match (arm, &self.chain, &self.inside, &self.split) {
+            ("native", Some(chain), ..) => {
                 Ok([of(&chain.nodes[0].path(), "card")?, of(&chain.nodes[2].path(), "between")?])
             }
-            (_, _, Some(inside)) => Ok([of(&inside.levee.place(DRIVE)?.0, "edge")?, 0.0]),
+            ("partition", .., Some(split)) => {
+                let [card, between] = [Node::Dev, Node::Unprivileged].map(|node| split.network(node));
+                Ok([of(&card, "card")?, of(&between, "between")?])
+            }
+            (_, _, Some(inside), _) => Ok([of(&inside.levee.place(DRIVE)?.0, "edge")?, 0.0]),
             _ => Err(io::Error::other("the arm was not built")),
         }
     }
@@ -228,20 +264,24 @@ impl Directions {
     /// When the arm has no such way, or nothing came over it.
     pub(super) fn measure(&self, arm: &str, id: &str, seconds: f64) -> io::Result<Measured> {
         let row = Row::of(id)?;
-        let place = self.place(arm, row)?;
+        let (way, port) = self.way(arm, row)?;
+        let (opens, answers) = row.ends();
+        let split = self.split.as_ref().filter(|_| arm == "partition");
+        let refused = split.map(|split| split.refuses(opens, answers)).transpose()?;
         let before = self.passed(arm)?;
-        let rate = if row.is_iperf3 { by_iperf3(&place, row)? } else { own(&place, row, seconds)? };
+        let rate = if row.is_iperf3 { by_iperf3(&way, port, row)? } else { own(&way, row, seconds)? };
         let after = self.passed(arm)?;
         let names = ["packets at the card", "packets between the two places"];
         let counted = names.into_iter().zip(after.into_iter().zip(before));
-        let counted: BTreeMap<String, f64> =
+        let mut counted: BTreeMap<String, f64> =
             counted.map(|(name, (after, before))| (name.to_owned(), after - before)).collect();
+        counted.extend(refused.map(|refused| (REFUSED.to_owned(), refused)));
         Ok(Measured { seconds: 8e-6 / rate, preempted: None, counted })
     }
 }
 
 /// 10^6 bit/s.
-fn own(place: &Place, row: Row, seconds: f64) -> io::Result<f64> {
+fn own(way: &Client, row: Row, seconds: f64) -> io::Result<f64> {
     let kind = match row.datagram {
         Some(_) => Kind::UdpStream,
         None if row.is_fetched() => Kind::TcpMaerts,
@@ -249,22 +289,41 @@ fn own(place: &Place, row: Row, seconds: f64) -> io::Result<f64> {
     };
     let usual = task(kind, seconds);
     let task = Task { datagram: row.datagram.unwrap_or(usual.datagram), ..usual };
-    Ok(client(place, &task)?.value)
+    match way {
+        Client::Ours(place) => Ok(client(place, &task)?.value),
+        Client::Theirs(network, target) => {
+            let job = Job::Client { task, all: target.all, close: target.close, cpu: 0 };
+            let outcome: Outcome = serde_json::from_str(&ask(network, &job)?)?;
+            Ok(outcome.value)
+        }
+    }
 }
 
 /// 10^6 bit/s that came, of a second: iperf3 counts whole ones.
-fn by_iperf3(place: &Place, row: Row) -> io::Result<f64> {
-    let net = place.role.netns.as_ref().ok_or_else(|| io::Error::other("a client without a network"))?;
-    let (net, at) = (format!("--net={}", text(net)), place.target.all.ip().to_string());
-    let (port, size) = (IPERF3.to_string(), row.datagram.unwrap_or_default().to_string());
-    let mut args = vec![net.as_str(), "iperf3", "-c", &at, "-p", &port, "-t", "1", "-J"];
+fn by_iperf3(way: &Client, port: u16, row: Row) -> io::Result<f64> {
+    let to = match way {
+        Client::Ours(place) => place.target,
+        Client::Theirs(_, target) => *target,
+    };
+    let (at, port, size) =
+        (to.all.ip().to_string(), port.to_string(), row.datagram.unwrap_or_default().to_string());
+    let mut args = vec!["-c", &at, "-p", &port, "-t", "1", "-J"];
     match row.datagram {
         Some(_) => args.extend(["-u", "-b", "0", "-l", &size]),
         None => args.extend(["-C", CONGESTION]),
     }
     args.extend(row.is_fetched().then_some("-R"));
-    read(&tool("nsenter", &args)?, row.datagram.is_some())
-        .ok_or_else(|| io::Error::other("iperf3 does not say what it should"))
+    let said = match way {
+        Client::Ours(place) => {
+            let net =
+                place.role.netns.as_ref().ok_or_else(|| io::Error::other("a client without a network"))?;
+            tool("nsenter", &[&[&format!("--net={}", text(net)), "iperf3"], &args[..]].concat())?
+        }
+        Client::Theirs(network, _) => {
+            ask(network, &Job::Iperf3(args.into_iter().map(str::to_owned).collect()))?
+        }
+    };
+    read(&said, row.datagram.is_some()).ok_or_else(|| io::Error::other("iperf3 does not say what it should"))
 }
 
 /// 10^6 bit/s that the receiver had, in what iperf3 says.

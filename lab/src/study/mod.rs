@@ -13,6 +13,7 @@ mod places;
 mod record;
 mod report;
 pub mod run;
+mod split;
 mod tunnels;
 mod vaulted;
 
@@ -62,6 +63,17 @@ pub struct Arm {
     pub words: String,
     /// What it is.
     pub note: String,
+    /// What the names of its rows begin with, where it does not have all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Vec<String>>,
+}
+
+impl Arm {
+    /// Whether it has a row.
+    pub fn has(&self, row: &Row) -> bool {
+        let begins = |all: &Vec<String>| all.iter().any(|with| row.id.starts_with(with));
+        row.is_in(&self.name) && self.only.as_ref().is_none_or(begins)
+    }
 }
 
 /// An operation.
@@ -87,8 +99,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether an arm has it.
-    pub fn is_in(&self, arm: &str) -> bool {
+    /// Whether it names an arm, or none.
+    fn is_in(&self, arm: &str) -> bool {
         self.arms.as_ref().is_none_or(|all| all.iter().any(|a| a == arm))
     }
 }
@@ -263,7 +275,7 @@ impl Study {
             if let Some(what) = r.arms.iter().flatten().find(|a| !arm(a)) {
                 return Err(format!("row {}: there is no arm {what:?}", r.id));
             }
-            if !r.is_in(&s.arms[0].name) {
+            if !s.arms[0].has(r) {
                 return Err(format!("row {} is without the baseline", r.id));
             }
         }
@@ -367,7 +379,7 @@ impl Study {
 
     /// How many trials a form has when every arm can be built.
     pub fn trials(&self, form: &Form) -> usize {
-        let of = |r: &Row| self.arms_of(form).filter(|a| r.is_in(&a.name)).count() + 1;
+        let of = |r: &Row| self.arms_of(form).filter(|a| a.has(r)).count() + 1;
         form.blocks * self.rows_of(form).map(|(_, r)| of(r)).sum::<usize>()
     }
 }

@@ -6,7 +6,9 @@ use super::mpi::{self, End, Mpi};
 use super::{Arm, Measured, Row, Stand};
 use crate::compartment::{Compartment, EDGE, ENDS, Service, leave, visible};
 use crate::host::processors;
+use crate::levee;
 use crate::netns::{Namespace, inside, tool};
+use crate::partitions::{Partition, Partitions};
 use crate::role::stay_on;
 use crate::server::Server;
 use crate::site::{Removed, text, wait_for};
@@ -31,6 +33,13 @@ const LINK: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 215, 0, 1), Ipv4Addr::new(10, 215
 const STREAM_BATCH: u64 = 1 << 20;
 /// As large as a compartment's store.
 const STORE: u64 = 32 << 20;
+
+/// The partition of an arm's application, and the one that attacks it.
+const PARTITIONS: [&str; 2] = ["one", "other"];
+/// What the names of the arms whose partitions have frames begin with; then come the milliseconds of a slot.
+const FRAMED: &str = "framed-";
+/// Rows that are by the clock, so that a trial must hold many slots.
+const CLOCKED: [&str; 2] = ["steady", "woken"];
 
 /// Where what attacks a place's application is, by the place's name.
 fn beside(arm: &str) -> String {
@@ -133,7 +142,8 @@ impl Drop for Running {
     }
 }
 
-/// A trial of the periodic application takes so many times as long as others: its periods are long, and so are the kernel's ticks.
+/// A trial of the periodic application, and of what is by the clock, takes so many times as long as others: periods and slots are long, and so are
+/// the kernel's ticks.
 const PERIODIC: f64 = 16.0;
 
 /// What the program counts besides, and what it is called.
@@ -251,6 +261,7 @@ pub(super) struct Places {
     directions: Directions,
     mpi: Option<Mpi>,
     compartments: BTreeMap<String, Compartment>,
+    partitions: BTreeMap<String, Partitions>,
     plain: Option<Plain>,
     _roots: Vec<Removed>,
     _program: Removed,
@@ -298,6 +309,7 @@ impl Places {
             directions: Directions::default(),
             mpi: None,
             compartments: BTreeMap::new(),
+            partitions: BTreeMap::new(),
             plain: None,
             _roots: Vec::new(),
             _program: removed,
@@ -399,6 +411,23 @@ impl Places {
                 self.compartments.insert(key.to_owned(), c);
                 Running::of(stream)
             }
+            arm if arm == "partition" || arm.starts_with(FRAMED) => {
+                if !self.partitions.contains_key(arm) {
+                    let of = |milliseconds: &str| milliseconds.parse().map_err(io::Error::other);
+                    let slot = arm.strip_prefix(FRAMED).map(of).transpose()?;
+                    let part = format!("q{}", self.partitions.len());
+                    let command: Vec<String> = vec![text(program), "listen".into(), PORT.to_string()];
+                    let partition = |name| Partition { name, command: command.clone(), software: Vec::new() };
+                    let (space, both) = (Namespace::new(&format!("{part}u"))?, PARTITIONS.map(partition));
+                    let made = Partitions::start(&part, space, &both, "", slot)?;
+                    self.partitions.insert(arm.to_owned(), made);
+                }
+                let missing = || io::Error::other("its server was not started");
+                let name = PARTITIONS[usize::from(key != arm)];
+                let network = self.partitions.get(arm).ok_or_else(missing)?.network(name)?;
+                let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, PORT));
+                Running::of(wait_for("the partition's program", || inside(&network, connect).ok())?)
+            }
             "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
             "nspawn" => {
                 let (c, root) = nspawn(program, self._roots.len())?;
@@ -447,6 +476,17 @@ impl Stand for Places {
         }
         let place = self.places.get_mut(arm);
         let place = place.ok_or_else(|| io::Error::other("the arm was not built"))?;
+        if CLOCKED.contains(&row) {
+            let keeper = self.partitions.get(arm).and_then(Partitions::keeper);
+            let spent = || keeper.map(|pid| (levee::seconds(pid), Instant::now()));
+            let before = spent();
+            let mut measured = place.ask(row, PERIODIC * seconds)?;
+            if let Some((before, after)) = before.zip(spent()) {
+                let part = (after.0 - before.0) / (after.1 - before.1).as_secs_f64();
+                measured.counted.insert("what keeps the frames, % of a processor".to_owned(), 100.0 * part);
+            }
+            return Ok(measured);
+        }
         if !row.starts_with("periodic/") {
             return place.ask(row, seconds);
         }

@@ -66,7 +66,10 @@ impl Manifest {
         let arms: Vec<String> =
             self.study.arms_of(&self.form).map(|a| a.name.clone()).filter(|a| here(a)).collect();
         let base = self.study.arms.first().map_or("", |a| &a.name);
-        let has = |arm: &str, row: &str| self.study.rows().any(|(_, r)| r.id == row && r.is_in(arm));
+        let has = |arm: &str, row: &str| {
+            let arm = self.study.arms.iter().find(|a| a.name == arm);
+            arm.is_some_and(|arm| self.study.rows().any(|(_, r)| r.id == row && arm.has(r)))
+        };
         plan(self.seed, self.form.blocks, &units, &arms, base, |_, arm, row| has(arm, row))
     }
 }

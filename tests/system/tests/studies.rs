@@ -2,8 +2,8 @@
 //!
 //! Needs root, e2fsprogs, bubblewrap, etcd and levee's own programs (`cargo build --workspace --bins`).
 
-use levee_lab::study::Study;
 use levee_lab::study::run::{Sample, manifest, samples};
+use levee_lab::study::{Row, Study};
 use levee_system::{eventually, host, programs, sh, text};
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,8 @@ fn whole(run: &Path, rows: &[&str], arms: &[&str]) {
     let all = samples(run).unwrap();
     assert_eq!(all.len(), m.plan().len());
     for (row, arm) in rows.iter().flat_map(|r| arms.iter().map(move |a| (*r, *a))) {
-        if m.study.rows().any(|(_, r)| r.id == row && !r.is_in(arm)) {
+        let has = |r: &Row| m.study.arms.iter().any(|a| a.name == arm && a.has(r));
+        if m.study.rows().any(|(_, r)| r.id == row && !has(r)) {
             continue;
         }
         let here: Vec<&Sample> = all.iter().filter(|s| s.row == row && s.arm == arm).collect();
