@@ -5,6 +5,7 @@ use crate::compartment::{Server, head};
 use crate::netns::Namespace;
 use crate::processes::{descendants, name, processes};
 use crate::site::{text, wait_for};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::PathBuf;
 
@@ -46,6 +47,7 @@ fn site(partitions: &[Partition], tables: &str, slot: Option<u32>) -> String {
 /// A running server with partitions. Fields drop in order.
 #[derive(Debug)]
 pub(crate) struct Partitions {
+    has_frames: bool,
     server: Server,
     _namespace: Namespace,
 }
@@ -63,7 +65,7 @@ impl Partitions {
         slot: Option<u32>,
     ) -> io::Result<Partitions> {
         let server = Server::start(part, &namespace, &site(partitions, tables, slot))?;
-        Ok(Partitions { server, _namespace: namespace })
+        Ok(Partitions { has_frames: slot.is_some(), server, _namespace: namespace })
     }
 
     /// The network of a partition, once it runs.
@@ -80,11 +82,42 @@ impl Partitions {
         })
     }
 
-    /// What keeps its frames, if anything does.
-    pub(crate) fn keeper(&self) -> Option<u32> {
+    /// What keeps its frames, if it has any: it runs from now on.
+    ///
+    /// # Errors
+    /// When nothing keeps them.
+    pub(crate) fn go(&self) -> io::Result<Option<u32>> {
+        if !self.has_frames {
+            return Ok(None);
+        }
         let all = descendants(&processes(), &format!("{}/", text(&self.server.directory.0)));
-        all.into_iter().find(|p| name(*p).as_deref() == Some("levee-frames"))
+        let keeper = all.into_iter().find(|p| name(*p).as_deref() == Some("levee-frames"));
+        let keeper = keeper.ok_or_else(|| io::Error::other("nothing keeps the frames"))?;
+        tell(keeper, Signal::CONT)?;
+        Ok(Some(keeper))
     }
+
+    /// Has what keeps its frames stand still, so that it takes nothing from others' trials.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn rest(&self, keeper: Option<u32>) -> io::Result<()> {
+        keeper.map_or(Ok(()), |pid| tell(pid, Signal::STOP))
+    }
+}
+
+impl Drop for Partitions {
+    fn drop(&mut self) {
+        // Or the server would wait for it.
+        if let Err(e) = self.go() {
+            eprintln!("levee-lab: {e}");
+        }
+    }
+}
+
+fn tell(pid: u32, signal: Signal) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    Ok(kill_process(pid.ok_or_else(|| io::Error::other("no such process"))?, signal)?)
 }
 
 #[cfg(test)]

@@ -180,7 +180,8 @@ impl Inside {
 pub(super) struct Directions {
     chain: Option<Chain>,
     inside: Option<Inside>,
-    split: Option<Split>,
+    /// Of the arm `partition`, whose other rows are this server's, too: a host has room for few.
+    pub(super) split: Option<Split>,
 }
 
 /// Who makes a trial.
@@ -196,13 +197,11 @@ impl Directions {
     ///
     /// # Errors
     /// The step that failed.
-    pub(super) fn build(arms: &[&str]) -> io::Result<Directions> {
+    pub(super) fn build(&mut self, arms: &[&str]) -> io::Result<()> {
         let has = |arm| arms.contains(&arm);
-        Ok(Directions {
-            chain: has("native").then(Chain::start).transpose()?,
-            inside: has("compartment").then(Inside::start).transpose()?,
-            split: has("partition").then(Split::start).transpose()?,
-        })
+        self.chain = has("native").then(Chain::start).transpose()?;
+        self.inside = has("compartment").then(Inside::start).transpose()?;
+        Ok(())
     }
 
     /// Where the one who opens is, and what answers; the port of iperf3 there.

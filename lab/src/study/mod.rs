@@ -27,6 +27,7 @@ use std::io;
 /// The studies that come with the program.
 const FILES: &[(&str, &str)] = &[
     ("partition", include_str!("../../studies/partition.toml")),
+    ("frames", include_str!("../../studies/frames.toml")),
     ("labelled", include_str!("../../studies/labelled.toml")),
     ("vaulted", include_str!("../../studies/vaulted.toml")),
     ("layers", include_str!("../../studies/layers.toml")),
@@ -427,7 +428,7 @@ fn over(row: &str) -> (&str, Option<&str>) {
 fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
     let arms: &[&Arm] = &study.arms_of(form).collect::<Vec<_>>();
     match study.study.as_str() {
-        "partition" | "labelled" => Ok(Box::new(places::Places::build(
+        "partition" | "frames" | "labelled" => Ok(Box::new(places::Places::build(
             arms,
             &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
         )?)),

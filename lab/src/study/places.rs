@@ -3,6 +3,7 @@
 
 use super::directions::{self, Directions};
 use super::mpi::{self, End, Mpi};
+use super::split::Split;
 use super::{Arm, Measured, Row, Stand};
 use crate::compartment::{Compartment, EDGE, ENDS, Service, leave, visible};
 use crate::host::processors;
@@ -40,6 +41,8 @@ const PARTITIONS: [&str; 2] = ["one", "other"];
 const FRAMED: &str = "framed-";
 /// Rows that are by the clock, so that a trial must hold many slots.
 const CLOCKED: [&str; 2] = ["steady", "woken"];
+/// What these count of a partition with frames.
+const KEEPER: &str = "what keeps the frames, % of a processor";
 
 /// Where what attacks a place's application is, by the place's name.
 fn beside(arm: &str) -> String {
@@ -259,6 +262,8 @@ pub(super) struct Places {
     places: BTreeMap<String, Running>,
     absent: Vec<(String, String)>,
     directions: Directions,
+    /// Whether there are rows of directions.
+    is_directed: bool,
     mpi: Option<Mpi>,
     compartments: BTreeMap<String, Compartment>,
     partitions: BTreeMap<String, Partitions>,
@@ -307,6 +312,7 @@ impl Places {
             places: BTreeMap::new(),
             absent: Vec::new(),
             directions: Directions::default(),
+            is_directed: rows.iter().any(|r| r.id.starts_with(directions::PREFIX)),
             mpi: None,
             compartments: BTreeMap::new(),
             partitions: BTreeMap::new(),
@@ -328,9 +334,12 @@ impl Places {
                 Err(e) => p.absent.push((arm.name.clone(), e.to_string())),
             }
         }
-        if rows.iter().any(|r| r.id.starts_with(directions::PREFIX)) {
+        for server in p.partitions.values() {
+            server.rest(server.go()?)?;
+        }
+        if p.is_directed {
             let here: Vec<&str> = p.places.keys().map(String::as_str).collect();
-            p.directions = Directions::build(&here)?;
+            p.directions.build(&here)?;
         }
         if rows.iter().any(|r| r.id.starts_with(mpi::PREFIX)) {
             p.mpi = Some(Mpi::build()?);
@@ -380,6 +389,52 @@ impl Places {
         }
     }
 
+    /// The server of an arm of partitions.
+    fn server(&self, arm: &str) -> Option<&Partitions> {
+        let split = self.directions.split.as_ref().filter(|_| arm == "partition");
+        self.partitions.get(arm).or(split.map(|split| &split.partitions))
+    }
+
+    /// The program in a partition: the arm's own, or the one that attacks it.
+    fn partition(&mut self, arm: &str, key: &str, program: &Path) -> io::Result<Running> {
+        if self.server(arm).is_none() {
+            let slot = arm.strip_prefix(FRAMED).map(|ms| ms.parse().map_err(io::Error::other)).transpose()?;
+            let command: Vec<String> = vec![text(program), "listen".into(), PORT.to_string()];
+            let partition = |name| Partition { name, command: command.clone(), software: Vec::new() };
+            let both = PARTITIONS.map(partition);
+            if slot.is_none() && self.is_directed {
+                self.directions.split = Some(Split::start(&both)?);
+            } else {
+                let part = format!("q{}", self.partitions.len());
+                let space = Namespace::new(&format!("{part}u"))?;
+                let made = Partitions::start(&part, space, &both, "", slot)?;
+                self.partitions.insert(arm.to_owned(), made);
+            }
+        }
+        let server = self.server(arm).ok_or_else(|| io::Error::other("its server was not started"))?;
+        let network = server.network(PARTITIONS[usize::from(key != arm)])?;
+        let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, PORT));
+        Running::of(wait_for("the partition's program", || inside(&network, connect).ok())?)
+    }
+
+    /// A job in an arm's place, while what keeps its frames runs, if it has any: what was measured, and which part of a processor the
+    /// keeper took.
+    fn ask(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        let keeper = self.server(arm).map_or(Ok(None), Partitions::go)?;
+        let spent = || keeper.map(|pid| (levee::seconds(pid), Instant::now()));
+        let before = spent();
+        let place = self.places.get_mut(arm);
+        let measured = place.ok_or_else(|| io::Error::other("the arm was not built"))?.ask(row, seconds);
+        let after = spent();
+        self.server(arm).map_or(Ok(()), |server| server.rest(keeper))?;
+        let mut measured = measured?;
+        if let Some((before, after)) = before.zip(after).filter(|_| CLOCKED.contains(&row)) {
+            let part = (after.0 - before.0) / (after.1 - before.1).as_secs_f64();
+            measured.counted.insert(KEEPER.to_owned(), 100.0 * part);
+        }
+        Ok(measured)
+    }
+
     /// Starts the program in an arm; `key` tells it from another of the same arm.
     fn place(&mut self, arm: &str, key: &str, program: &Path) -> io::Result<Running> {
         let named = |what: &str, e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
@@ -411,23 +466,7 @@ impl Places {
                 self.compartments.insert(key.to_owned(), c);
                 Running::of(stream)
             }
-            arm if arm == "partition" || arm.starts_with(FRAMED) => {
-                if !self.partitions.contains_key(arm) {
-                    let of = |milliseconds: &str| milliseconds.parse().map_err(io::Error::other);
-                    let slot = arm.strip_prefix(FRAMED).map(of).transpose()?;
-                    let part = format!("q{}", self.partitions.len());
-                    let command: Vec<String> = vec![text(program), "listen".into(), PORT.to_string()];
-                    let partition = |name| Partition { name, command: command.clone(), software: Vec::new() };
-                    let (space, both) = (Namespace::new(&format!("{part}u"))?, PARTITIONS.map(partition));
-                    let made = Partitions::start(&part, space, &both, "", slot)?;
-                    self.partitions.insert(arm.to_owned(), made);
-                }
-                let missing = || io::Error::other("its server was not started");
-                let name = PARTITIONS[usize::from(key != arm)];
-                let network = self.partitions.get(arm).ok_or_else(missing)?.network(name)?;
-                let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, PORT));
-                Running::of(wait_for("the partition's program", || inside(&network, connect).ok())?)
-            }
+            arm if arm == "partition" || arm.starts_with(FRAMED) => self.partition(arm, key, program),
             "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
             "nspawn" => {
                 let (c, root) = nspawn(program, self._roots.len())?;
@@ -474,24 +513,14 @@ impl Stand for Places {
         if let Some(units) = row.strip_prefix("attacked/") {
             return self.attacked(arm, &format!("periodic/{units}"), PERIODIC * seconds);
         }
-        let place = self.places.get_mut(arm);
-        let place = place.ok_or_else(|| io::Error::other("the arm was not built"))?;
         if CLOCKED.contains(&row) {
-            let keeper = self.partitions.get(arm).and_then(Partitions::keeper);
-            let spent = || keeper.map(|pid| (levee::seconds(pid), Instant::now()));
-            let before = spent();
-            let mut measured = place.ask(row, PERIODIC * seconds)?;
-            if let Some((before, after)) = before.zip(spent()) {
-                let part = (after.0 - before.0) / (after.1 - before.1).as_secs_f64();
-                measured.counted.insert("what keeps the frames, % of a processor".to_owned(), 100.0 * part);
-            }
-            return Ok(measured);
+            return self.ask(arm, row, PERIODIC * seconds);
         }
         if !row.starts_with("periodic/") {
-            return place.ask(row, seconds);
+            return self.ask(arm, row, seconds);
         }
         let before = spent()?;
-        let mut measured = place.ask(row, PERIODIC * seconds)?;
+        let mut measured = self.ask(arm, row, PERIODIC * seconds)?;
         let after = spent()?;
         let all = (after[5] - before[5]).max(1.0);
         for (name, (after, before)) in PARTS.into_iter().zip(after.into_iter().zip(before)) {

@@ -49,13 +49,14 @@ pub(super) struct Split {
     _servers: [Server; 2],
     /// The networks of the two partitions.
     networks: [PathBuf; 2],
-    _partitions: Partitions,
+    pub(super) partitions: Partitions,
     dev: Namespace,
     _program: Option<Removed>,
 }
 
 impl Split {
-    pub(super) fn start() -> io::Result<Split> {
+    /// With these partitions besides, which have no network but their own.
+    pub(super) fn start(others: &[Partition]) -> io::Result<Split> {
         let (program, copy) = visible()?;
         let (space, dev) = (Namespace::new("xu")?, Namespace::new("xd")?);
         space.link(&dev, CARD[1], CARD[0], "card")?;
@@ -72,12 +73,12 @@ impl Split {
             Partition { name, command, software: vec!["iperf3".into()] }
         };
         let both = [partition("nvm", Node::Networked), partition("uvm", Node::Unprivileged)];
-        let partitions = Partitions::start("x", space, &both, &tables(), None)?;
+        let partitions = Partitions::start("x", space, &[&both, others].concat(), &tables(), None)?;
         let networks = [partitions.network("nvm")?, partitions.network("uvm")?];
         let (all, close) = (format!("0.0.0.0:{PORT}"), format!("0.0.0.0:{}", PORT + 1));
         let args = ["--listen", &all, "--close", &close, "--congestion", CONGESTION];
         let servers = [serve_as(&role(dev.path(), serving()), &args)?, iperf3(&dev.path())?];
-        let split = Split { _servers: servers, networks, _partitions: partitions, dev, _program: copy };
+        let split = Split { _servers: servers, networks, partitions, dev, _program: copy };
         // All that is to be refused is there for whoever is allowed to it.
         for (opens, answering) in [
             (Node::Dev, Node::Networked),

@@ -55,7 +55,7 @@ fn whole(run: &Path, rows: &[&str], arms: &[&str]) {
 }
 
 #[test]
-fn small_operations_are_measured_natively_in_a_compartment_and_in_bubblewrap() {
+fn small_operations_are_measured_natively_in_a_compartment_in_a_partition_and_in_bubblewrap() {
     let dir = tempfile::tempdir().unwrap();
     let rows = [
         "int-div",
@@ -68,12 +68,39 @@ fn small_operations_are_measured_natively_in_a_compartment_and_in_bubblewrap() {
         "periodic/1",
         "attacked/1",
     ];
-    let arms = ["native", "compartment", "bubblewrap"];
+    let arms = ["native", "compartment", "partition", "bubblewrap"];
     let run = smallest(dir.path(), "partition", &rows, &arms);
     whole(&run, &rows, &arms);
     for s in samples(&run).unwrap().iter().filter(|s| s.row.ends_with("/1") && s.seconds.is_some()) {
         assert!(s.counted.contains_key("missed deadlines, %"), "{s:?}");
         assert_eq!(s.row.starts_with("periodic"), s.counted.contains_key("software interrupts, %"), "{s:?}");
+    }
+}
+
+#[test]
+fn what_slots_cost_is_seen_by_the_clock_and_within_them_operations_cost_what_they_do_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, arms) = (["steady", "woken", "null-call"], ["native", "partition", "framed-5", "framed-50"]);
+    let run = smallest(dir.path(), "frames", &rows, &arms);
+    whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    let least = |row: &str, arm: &str| {
+        let here = all.iter().filter(|s| s.row == row && s.arm == arm);
+        here.filter_map(|s| s.seconds).fold(f64::INFINITY, f64::min)
+    };
+    let ratio = |row: &str, arm: &str| least(row, arm) / least(row, "partition");
+    // One slot of two: half of the work is done. Of trials of 64 ms the quickest may have had a slot of 50 ms and a part of the next.
+    assert!(ratio("steady", "framed-5") > 1.5, "{}", ratio("steady", "framed-5"));
+    // By the mean a quarter of a slot late.
+    assert!(least("woken", "framed-5") > 0.000_5, "{}", least("woken", "framed-5"));
+    assert!(least("woken", "framed-50") > least("woken", "partition"), "{all:?}");
+    for arm in ["framed-5", "framed-50"] {
+        assert!(ratio("null-call", arm) < 1.5, "{arm} {}", ratio("null-call", arm));
+        let counted = all.iter().filter(|s| s.arm == arm && s.row == "steady");
+        assert!(
+            counted.into_iter().all(|s| s.counted["what keeps the frames, % of a processor"] > 0.0),
+            "{all:?}"
+        );
     }
 }
 
@@ -182,24 +209,31 @@ fn pages_go_within_wireguard_and_dtls_and_over_a_bad_link_that_does_what_it_is_a
 }
 
 #[test]
-fn throughput_is_measured_in_each_direction_over_the_devices_on_its_way_and_no_others() {
+fn throughput_is_measured_in_each_direction_over_the_devices_on_its_way_and_what_the_site_does_not_list_is_refused()
+ {
     let dir = tempfile::tempdir().unwrap();
     let ways = [("nvm-uvm", [false, true]), ("uvm-nvm", [false, true]), ("dev-nvm", [true, false])];
     let ways =
         [&ways[..], &[("nvm-dev", [true, false]), ("uvm-dev", [true, true]), ("dev-uvm", [true, true])]];
     let ways = ways.concat();
     let mut rows: Vec<String> = ways.iter().map(|(way, _)| format!("net/{way}/tcp")).collect();
-    rows.extend(["net/dev-nvm/udp-1400".to_owned(), "net/uvm-dev/udp-64".to_owned()]);
-    rows.push("net/dev-nvm/iperf3-tcp".to_owned());
+    rows.extend(["dev-nvm/udp-1400", "uvm-dev/udp-64", "nvm-uvm/udp-512"].map(|row| format!("net/{row}")));
+    rows.extend(["dev-nvm", "uvm-dev"].map(|way| format!("net/{way}/iperf3-tcp")));
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    let arms = ["native", "compartment"];
+    let arms = ["native", "compartment", "partition"];
     let run = smallest(dir.path(), "partition", &rows, &arms);
     whole(&run, &rows, &arms);
     let (all, m) = (samples(&run).unwrap(), manifest(&run).unwrap());
-    let levees: BTreeSet<&str> =
-        all.iter().filter(|s| s.arm == "compartment").map(|s| s.row.as_str()).collect();
-    assert!(levees.iter().all(|r| r.contains("/dev-nvm/") || r.contains("/nvm-dev/")), "{levees:?}");
-    assert_eq!(all.iter().map(|s| &s.row).collect::<BTreeSet<_>>().len(), m.study.rows_of(&m.form).count());
+    let of = |arm: &str| -> BTreeSet<&str> {
+        all.iter().filter(|s| s.arm == arm).map(|s| s.row.as_str()).collect()
+    };
+    let compartments = of("compartment");
+    assert!(
+        compartments.iter().all(|r| r.contains("/dev-nvm/") || r.contains("/nvm-dev/")),
+        "{compartments:?}"
+    );
+    assert_eq!(of("partition"), of("native"));
+    assert_eq!(of("native").len(), m.study.rows_of(&m.form).count());
     for s in all.iter().filter(|s| s.seconds.is_some()) {
         let (_, on) = ways.iter().find(|(way, _)| s.row.contains(&format!("/{way}/"))).unwrap();
         for (name, on) in ["packets at the card", "packets between the two places"].iter().zip(on) {
@@ -207,6 +241,10 @@ fn throughput_is_measured_in_each_direction_over_the_devices_on_its_way_and_no_o
             // A question for an address, at the most, where nothing goes; a stream with its warm-up is hundreds of packets.
             assert!(if *on { passed >= 20.0 } else { passed <= 8.0 }, "{name}: {s:?}");
         }
+        // Each hop that the site does not list was tried, and refused; over the link there is none.
+        let refused = s.counted.get("tries at what the site does not list, refused").copied();
+        let is_on_link = s.row.contains("/nvm-uvm/");
+        assert_eq!(refused, (s.arm == "partition").then_some(f64::from(u8::from(!is_on_link))), "{s:?}");
     }
 }
 
