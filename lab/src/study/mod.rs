@@ -7,6 +7,7 @@
 
 mod daemon;
 mod directions;
+mod emulated;
 mod layers;
 mod mpi;
 mod places;
@@ -23,6 +24,7 @@ use crate::workload::{Kind, Task};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 
 /// The studies that come with the program.
 const FILES: &[(&str, &str)] = &[
@@ -67,6 +69,9 @@ pub struct Arm {
     /// What the names of its rows begin with, where it does not have all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only: Option<Vec<String>>,
+    /// Below which directory the kernel's package is, of an arm that has a kernel of its own.
+    #[serde(default, rename = "kernel-root", skip_serializing_if = "Option::is_none")]
+    pub kernel_root: Option<PathBuf>,
 }
 
 impl Arm {

@@ -2,6 +2,7 @@
 //! operations natively, as a service in a compartment of levee's, and in what others use.
 
 use super::directions::{self, Directions};
+use super::emulated::Machine;
 use super::mpi::{self, End, Mpi};
 use super::split::Split;
 use super::{Arm, Measured, Row, Stand};
@@ -19,7 +20,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -267,6 +268,9 @@ pub(super) struct Places {
     mpi: Option<Mpi>,
     compartments: BTreeMap<String, Compartment>,
     partitions: BTreeMap<String, Partitions>,
+    machine: Option<Machine>,
+    /// Where the kernel's package for it is.
+    kernel_root: Option<PathBuf>,
     plain: Option<Plain>,
     _roots: Vec<Removed>,
     _program: Removed,
@@ -316,6 +320,8 @@ impl Places {
             mpi: None,
             compartments: BTreeMap::new(),
             partitions: BTreeMap::new(),
+            machine: None,
+            kernel_root: arms.iter().find_map(|arm| arm.kernel_root.clone()),
             plain: None,
             _roots: Vec::new(),
             _program: removed,
@@ -467,6 +473,13 @@ impl Places {
                 Running::of(stream)
             }
             arm if arm == "partition" || arm.starts_with(FRAMED) => self.partition(arm, key, program),
+            "machine" => {
+                let root = self.kernel_root.clone().unwrap_or_else(|| PathBuf::from("/"));
+                let machine = Machine::start(program, PORT, &root)?;
+                let stream = machine.connect();
+                self.machine = Some(machine);
+                Running::of(stream?)
+            }
             "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
             "nspawn" => {
                 let (c, root) = nspawn(program, self._roots.len())?;

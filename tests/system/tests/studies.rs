@@ -13,7 +13,10 @@ use std::time::Duration;
 
 /// Runs a study in three blocks of short trials; answers its directory.
 fn smallest(dir: &Path, name: &str, rows: &[&str], arms: &[&str]) -> PathBuf {
-    let mut study = Study::named(name).unwrap().unwrap();
+    smallest_of(dir, Study::named(name).unwrap().unwrap(), rows, arms)
+}
+
+fn smallest_of(dir: &Path, mut study: Study, rows: &[&str], arms: &[&str]) -> PathBuf {
     let quick = study.forms.get_mut("quick").unwrap();
     (quick.blocks, quick.seconds) = (3, 0.004);
     quick.rows = Some(rows.iter().map(|r| (*r).to_owned()).collect());
@@ -75,6 +78,30 @@ fn small_operations_are_measured_natively_in_a_compartment_in_a_partition_and_in
         assert!(s.counted.contains_key("missed deadlines, %"), "{s:?}");
         assert_eq!(s.row.starts_with("periodic"), s.counted.contains_key("software interrupts, %"), "{s:?}");
     }
+}
+
+#[test]
+fn small_operations_are_measured_under_a_kernel_of_its_own_and_cost_more_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, arms) = (["int-div", "null-call", "exec"], ["native", "machine"]);
+    let mut study = Study::named("partition").unwrap().unwrap();
+    let root = programs().join("../guest/root");
+    let root =
+        fs::canonicalize(&root).unwrap_or_else(|e| panic!("{}: {e}: run scripts/guest", root.display()));
+    study
+        .arms
+        .iter_mut()
+        .filter(|arm| arm.name == "machine")
+        .for_each(|arm| arm.kernel_root = Some(root.clone()));
+    let run = smallest_of(dir.path(), study, &rows, &arms);
+    whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    let least = |arm: &str| {
+        let here = all.iter().filter(|s| s.row == "exec" && s.arm == arm);
+        here.filter_map(|s| s.seconds).fold(f64::INFINITY, f64::min)
+    };
+    // Translated, every instruction is several.
+    assert!(least("machine") > 2.0 * least("native"), "{} {}", least("machine"), least("native"));
 }
 
 #[test]
