@@ -107,7 +107,7 @@ fn small_operations_are_measured_under_a_kernel_of_its_own_and_cost_more_there()
 #[test]
 fn what_slots_cost_is_seen_by_the_clock_and_within_them_operations_cost_what_they_do_without() {
     let dir = tempfile::tempdir().unwrap();
-    let (rows, arms) = (["steady", "woken", "null-call"], ["native", "partition", "framed-5", "framed-50"]);
+    let (rows, arms) = (["steady", "woken", "sum"], ["native", "partition", "framed-5", "framed-50"]);
     let run = smallest(dir.path(), "frames", &rows, &arms);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
@@ -115,15 +115,15 @@ fn what_slots_cost_is_seen_by_the_clock_and_within_them_operations_cost_what_the
         let here = all.iter().filter(|s| s.row == row && s.arm == arm);
         here.filter_map(|s| s.seconds).fold(f64::INFINITY, f64::min)
     };
-    let ratio = |row: &str, arm: &str| least(row, arm) / least(row, "partition");
-    // One slot of two: half of the work is done. Of trials of 64 ms the quickest may have had a slot of 50 ms and a part of the next.
-    assert!(ratio("steady", "framed-5") > 1.5, "{}", ratio("steady", "framed-5"));
+    // One slot of two: by the clock half of the work is done at the most, however busy the host is.
+    let (by_clock, within) = (least("steady", "framed-5"), least("sum", "partition"));
+    assert!(by_clock > 1.5 * within, "{by_clock} {within}");
     // By the mean a quarter of a slot late.
     assert!(least("woken", "framed-5") > 0.000_5, "{}", least("woken", "framed-5"));
     assert!(least("woken", "framed-50") > least("woken", "partition"), "{all:?}");
     for arm in ["framed-5", "framed-50"] {
-        assert!(ratio("null-call", arm) < 1.5, "{arm} {}", ratio("null-call", arm));
-        let counted = all.iter().filter(|s| s.arm == arm && s.row == "steady");
+        assert!(least("sum", arm) < 1.5 * within, "{arm} {} {within}", least("sum", arm));
+        let counted = all.iter().filter(|s| s.arm == arm && s.row == "steady" && s.seconds.is_some());
         assert!(
             counted.into_iter().all(|s| s.counted["what keeps the frames, % of a processor"] > 0.0),
             "{all:?}"
