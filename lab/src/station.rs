@@ -93,8 +93,9 @@ pub fn serve(station: &Station) -> io::Result<()> {
     let role = Role { cpu: Some(station.cpu), with_parent: true, ..Role::default() };
     let at = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string();
     let mut server = Command::new(&own);
-    server.args(["serve", "--listen", &at(station.port), "--close", &at(station.port + 1)]).args(role.args());
-    // Its iperf3 answers one client after the other, and then the next: it has to be there for all.
+    server
+        .args(["serve", "--listen", &at(station.port), "--close", &at(station.port.saturating_add(1))])
+        .args(role.args());
     let mut iperf3 = Command::new(&own);
     iperf3.arg("become").args(role.args()).args(["--", "iperf3", "-s", "-p", &station.iperf3.to_string()]);
     let start = |command: &mut Command| -> io::Result<Child> {
