@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_site_has_frames_only_where_they_are_asked_for() {
         let one = Partition { name: "one", command: vec!["/bin/true".into()], software: Vec::new() };
-        let plain = site(&[one.clone()], "", None);
+        let plain = site(std::slice::from_ref(&one), "", None);
         assert!(plain.contains("name = \"one\"") && !plain.contains("[frames]"), "{plain}");
         let framed = site(&[one], "", Some(5));
         assert_eq!(framed.matches("time = \"5ms\"").count(), 2, "{framed}");
