@@ -479,7 +479,7 @@ mod tests {
     #[test]
     fn a_form_without_the_baseline_and_one_with_an_unknown_row_are_refused() {
         let (_, text) = FILES[0];
-        let without = text.replace("[form.quick]", "[form.quick]\narms = [\"bubblewrap\"]");
+        let without = text.replace("[form.full]", "[form.full]\narms = [\"bubblewrap\"]");
         assert!(Study::parse(&without).expect_err("no baseline").contains("without the baseline"));
         let apart = text.replace("id = \"fork\"", "arms = [\"bubblewrap\"], id = \"fork\"");
         assert!(Study::parse(&apart).expect_err("no baseline").contains("row fork is without the baseline"));
