@@ -1,10 +1,14 @@
 //! `levee status --cost`: what a server's processes have used, by label, session and role. Nothing counts for it: the kernel's control
 //! groups and the vaults' own counters are read when somebody asks.
 
+mod predicted;
+
+use self::predicted::Forecast;
 use crate::output::table;
 use crate::usage;
-use levee_ipc::operator::ServerStatus;
+use levee_ipc::operator::{Priced, ServerStatus};
 use levee_ipc::vault::Report;
+use levee_prices::{Date, Unpriced};
 use levee_sys::cgroup::Processor;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,6 +31,9 @@ pub struct Ledger {
     roles: Vec<RoleCost>,
     labels: BTreeMap<String, LabelCost>,
     sessions: Vec<SessionCost>,
+    /// When the prices were measured by which sessions' costs are predicted, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prices_measured: Option<u64>,
     audit_records: u64,
 }
 
@@ -71,6 +78,12 @@ struct Traffic {
     octets_out: u64,
 }
 
+impl Traffic {
+    fn octets(&self) -> u64 {
+        self.octets_in.saturating_add(self.octets_out)
+    }
+}
+
 /// A label that runs, its processes' sum: since each was started.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct LabelCost {
@@ -88,6 +101,9 @@ struct SessionCost {
     /// Under the keys that it has now.
     #[serde(flatten)]
     traffic: Traffic,
+    /// What that was to cost, and what it has.
+    #[serde(flatten)]
+    forecast: Forecast,
 }
 
 impl Ledger {
@@ -95,7 +111,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Why the server's warden is not found, or that its processes ended faster than they could be counted.
-    pub fn take(status: &ServerStatus, run: &Path) -> Result<Self, String> {
+    pub fn take(status: &ServerStatus, priced: &Priced, run: &Path) -> Result<Self, String> {
         let warden = usage::warden(run)?;
         for _ in 0..TRIES {
             let (_, ended) = times(warden)?;
@@ -107,12 +123,12 @@ impl Ledger {
             let Some(mut roles) = roles.ok().filter(|_| after == ended) else { continue };
             roles.push(role("warden", own));
             roles.push(role("ended", ended));
-            return Ok(Self::of(status, roles));
+            return Ok(Self::of(status, priced, roles));
         }
         Err("the server's processes end faster than they can be counted; try again".to_owned())
     }
 
-    fn of(status: &ServerStatus, roles: Vec<RoleCost>) -> Self {
+    fn of(status: &ServerStatus, priced: &Priced, roles: Vec<RoleCost>) -> Self {
         let mut sums: BTreeMap<(Option<String>, Option<String>, String), Time> = BTreeMap::new();
         for RoleCost { role, label, partition, time } in roles {
             let sum = sums.entry((label, partition, role)).or_default();
@@ -136,6 +152,16 @@ impl Ledger {
                 sum.octets_out = sum.octets_out.saturating_add(sa.bytes.1);
             }
         }
+        let forecast = Forecast::Unknown { unpredicted: Unpriced::Absent };
+        let mut sessions: Vec<SessionCost> = (sessions.into_iter())
+            .map(|((label, id), traffic)| SessionCost { id, label, traffic, forecast })
+            .collect();
+        let none = Traffic::default();
+        predicted::put(&mut sessions, status, priced, |label| {
+            let of = sums.iter().filter(|((at, _, role), _)| at.as_deref() == Some(label) && role == "vault");
+            let time = of.fold(Time::default(), |sum, (_, time)| sum.and(*time));
+            (time, labels.get(label).map_or(&none, |of| &of.traffic))
+        });
         Self {
             site: status.site.to_string(),
             processor: sums.values().fold(Time::default(), |sum, time| sum.and(*time)),
@@ -143,9 +169,8 @@ impl Ledger {
                 .map(|((label, partition, role), time)| RoleCost { role, label, partition, time })
                 .collect(),
             labels,
-            sessions: (sessions.into_iter())
-                .map(|((label, id), traffic)| SessionCost { id, label, traffic })
-                .collect(),
+            sessions,
+            prices_measured: priced.prices.as_ref().ok().map(|prices| prices.measured),
             audit_records: status.audit_records,
         }
     }
@@ -183,15 +208,37 @@ impl Ledger {
             ["LABEL", "SECONDS", "IN PROGRAMS", "IN THE KERNEL", "SHARE", "PACKETS IN/OUT", "OCTETS IN/OUT"];
         let labels = table(&heading, labels.collect());
         let sessions = self.sessions.iter().map(|session| {
-            [session.label.clone(), session.id.clone()].into_iter().chain(traffic(&session.traffic)).collect()
+            let who = [session.label.clone(), session.id.clone()].into_iter();
+            who.chain(traffic(&session.traffic)).chain(session.forecast.cells()).collect()
         });
-        let sessions = table(&["LABEL", "SESSION", "PACKETS IN/OUT", "OCTETS IN/OUT"], sessions.collect());
+        let heading =
+            ["LABEL", "SESSION", "PACKETS IN/OUT", "OCTETS IN/OUT", "PREDICTED", "USED", "USED/PREDICTED"];
+        let sessions = table(&heading, sessions.collect()) + &self.told();
         format!(
             "site {}: {} seconds of processor time, {} audit records\n\nby role\n{roles}\nby label\n{labels}\nby session, under its keys of now\n{sessions}",
             self.site,
             seconds(all),
             self.audit_records,
         )
+    }
+}
+
+impl Ledger {
+    /// By what is predicted, and why it is not where it is not.
+    fn told(&self) -> String {
+        let mut lines = Vec::new();
+        if let Some(measured) = self.prices_measured {
+            lines.push(format!(
+                "predicted: seconds of the label's vault by the laboratory's prices of {}, in streams to packet by packet; used: the session's \
+                 share of its label's vault\n",
+                Date(measured)
+            ));
+        }
+        for session in &self.sessions {
+            let line = session.forecast.unknown().map(|why| format!("no prediction: {why}\n"));
+            lines.extend(line.filter(|line| !lines.contains(line)));
+        }
+        lines.concat()
     }
 }
 
@@ -253,9 +300,62 @@ fn parse_times(stat: &str) -> Option<(Time, Time)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_prices::{Book, Carried, Host};
 
     fn row(name: &str, label: Option<&str>, user_us: u64, system_us: u64) -> RoleCost {
         RoleCost { label: label.map(str::to_owned), ..role(name, Time { user_us, system_us }) }
+    }
+
+    /// Prices of AES-256-GCM, and that every session's packets go like this.
+    fn priced(status: &ServerStatus, carried: Option<Carried>) -> Priced {
+        let here = Host::of("processor: 0\n", "6.1");
+        let Host { processor, processors, kernel, levee } = &here;
+        let text = format!(
+            "version = 1\nmeasured = 86400\n[host]\nprocessor = {processor:?}\nprocessors = {processors}\nkernel = {kernel:?}\nlevee = {levee:?}\n\
+             [[price]]\ncipher = \"aes-256-gcm\"\ngigabyte = [1, 40000000000, 50000000000]\npacket = [1, 5000, 6000]\n\
+             [[price]]\ncipher = \"aes-256-gcm\"\ninterval = 4000\nstanding = [1, 2, 3]\n"
+        );
+        let prices = Book::read(Some(text.as_bytes()), &here).at(86_400).cloned();
+        Priced { prices, sessions: status.sessions.iter().map(|one| (one.id.clone(), carried)).collect() }
+    }
+
+    #[test]
+    fn what_a_session_was_to_cost_is_beside_its_share_of_what_its_vault_used() {
+        let mut status = crate::status::tests::status();
+        let passed = [("bytes-in", 1_000), ("bytes-out", 1_200)].map(|(name, n)| (name.to_owned(), n));
+        status.vaults[0].1.counters.extend(passed);
+        let ledger = |status: &ServerStatus, priced: &Priced| {
+            let roles = ["SECRET//NATO", "PUBLIC"].map(|label| row("vault", Some(label), 60, 40));
+            Ledger::of(
+                status,
+                priced,
+                roles.into_iter().chain([row("services", Some("SECRET//NATO"), 9, 9)]).collect(),
+            )
+        };
+        let of = |ledger: &Ledger| serde_json::to_value(&ledger.sessions[0]).unwrap();
+        // 1,100 octets at 40,000 s a gigabyte, or eleven packets at 5 µs; half of the vault's octets were this session's.
+        let each = priced(&status, Some(Carried::Each));
+        let known = of(&ledger(&status, &each));
+        assert_eq!((&known["predicted_us"], &known["predicted_most_us"]), (&44.into(), &55.into()));
+        assert_eq!((&known["used_us"], &known["ratio_permille"]), (&50.into(), &1_136.into()));
+        let text = ledger(&status, &each).render();
+        assert!(text.contains("0.000 to 0.000") && text.contains("1.13"), "{text}");
+        assert!(text.contains("prices of 1970-01-02"), "{text}");
+        // Since the person signed on, an hour and some minutes ago.
+        let constant = of(&ledger(&status, &priced(&status, Some(Carried::Constant(4_000)))));
+        assert_eq!((&constant["predicted_us"], &constant["used_us"]), (&7_450.into(), &100.into()));
+        // What was not measured is not guessed.
+        let why = |status: &ServerStatus, priced: &Priced| {
+            let ledger = ledger(status, priced);
+            assert!(ledger.render().contains("no prediction: not "), "{}", ledger.render());
+            of(&ledger)["unpredicted"].clone()
+        };
+        assert_eq!(why(&status, &priced(&status, None)), "otherwise");
+        assert_eq!(why(&status, &priced(&status, Some(Carried::Constant(2_000)))), "not-measured");
+        assert_eq!(why(&status, &Priced { prices: Err(Unpriced::OtherHost), ..each.clone() }), "other-host");
+        assert_eq!(why(&status, &Priced { sessions: Vec::new(), ..each.clone() }), "not-measured");
+        status.vaults[0].1.sas[0].cipher = levee_policy::site::Cipher::Aes128Gcm;
+        assert_eq!(why(&status, &each), "not-measured");
     }
 
     #[test]
@@ -269,7 +369,7 @@ mod tests {
             row("logger", None, 1, 2),
             row("logger", None, 1, 2),
         ];
-        let ledger = Ledger::of(&status, roles);
+        let ledger = Ledger::of(&status, &priced(&status, Some(Carried::Each)), roles);
         assert_eq!(ledger.processor, Time { user_us: 79, system_us: 24 });
         assert_eq!(ledger.roles.iter().map(|row| row.time.sum()).sum::<u64>(), ledger.processor.sum());
         assert_eq!(ledger.roles.len(), 4);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use levee_ipc::operator::{Answer, Command, Entering, ServerStatus};
+use levee_ipc::operator::{Answer, Command, Entering, Priced, ServerStatus};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::LabelName;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -81,6 +81,15 @@ impl Which {
     pub fn status(&self) -> Result<ServerStatus, String> {
         match self.ask(&Command::Status)? {
             Answer::Status(status) => Ok(*status),
+            Answer::Failed(reason) => Err(reason),
+            _ => Err("the server answered another question".to_owned()),
+        }
+    }
+
+    /// What tunnels cost there.
+    pub fn prices(&self) -> Result<Priced, String> {
+        match self.ask(&Command::Prices)? {
+            Answer::Prices(priced) => Ok(*priced),
             Answer::Failed(reason) => Err(reason),
             _ => Err("the server answered another question".to_owned()),
         }

@@ -162,7 +162,7 @@ impl Status {
 
     fn show_cost(&self) -> Result<ExitCode, String> {
         // The server is asked first: that only root may is its socket's to say.
-        let ledger = || cost::Ledger::take(&self.which.status()?, &self.which.run()?);
+        let ledger = || cost::Ledger::take(&self.which.status()?, &self.which.prices()?, &self.which.run()?);
         if self.watch {
             return output::watch(|| match self.json {
                 true => output::json_line(&ledger()?),

@@ -78,6 +78,7 @@ pub fn look(namespaces: &[(String, PathBuf)]) -> Env {
     put("machine", rustix_machine());
     put("processor", field("/proc/cpuinfo", "model name"));
     put("processors", Some(processors().to_string()));
+    put("processors of the machine", machine_processors());
     put(
         "hypervisor",
         fs::read_to_string("/proc/cpuinfo").ok().map(|t| {
@@ -108,6 +109,7 @@ pub fn look(namespaces: &[(String, PathBuf)]) -> Env {
     for (what, namespace) in namespaces {
         links(what, namespace, &mut put);
     }
+    put("program laboratory, version", Some(env!("CARGO_PKG_VERSION").into()));
     put("program laboratory, commit", Some(env!("LAB_COMMIT").into()));
     put("program laboratory, compiler", Some(env!("LAB_RUSTC").into()));
     for (program, argument) in
@@ -120,6 +122,13 @@ pub fn look(namespaces: &[(String, PathBuf)]) -> Env {
         put(&format!("program {program}"), version(program, argument));
     }
     Env { at: now(), facts }
+}
+
+/// How many the machine has, whether or not this process may use them all.
+fn machine_processors() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let of = |line: &&str| line.split_once(':').is_some_and(|(name, _)| name.trim() == "processor");
+    Some(text.lines().filter(of).count().to_string())
 }
 
 fn rustix_machine() -> Option<String> {

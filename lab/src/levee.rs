@@ -17,7 +17,7 @@ use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::server::{Server, give_pool, serve_as};
-use crate::site::{PATIENCE, Removed, Signed, USER, Up, text, visible, wait_for};
+use crate::site::{OUTER, PATIENCE, Removed, Signed, USER, Up, text, visible, wait_for};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -445,6 +445,43 @@ impl Levee {
         vault.ok_or_else(|| io::Error::other(format!("levee status shows no vault {LABEL}")))
     }
 
+    /// What `levee status --cost` says that the session's label has used so far, and the server in all.
+    ///
+    /// # Errors
+    /// When levee does not say.
+    pub fn ledger(&self) -> io::Result<Ledger> {
+        let Up { levee, run } = self.serving().0;
+        let said = tool(&text(levee), &["status", "--cost", "--json", "--run", &text(run)])?;
+        Ledger::read(&serde_json::from_str(&said)?)
+    }
+
+    /// Octets that have passed the server's end of the tunnel's link, both ways, with their Ethernet headers.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn wire(&self) -> io::Result<f64> {
+        let [_, server] = self.outside();
+        let said = inside(&server.path(), || fs::read_to_string("/proc/thread-self/net/dev"))?;
+        let line = said.lines().find_map(|line| line.trim().strip_prefix(OUTER)?.strip_prefix(':'));
+        let numbers: Vec<f64> =
+            line.unwrap_or_default().split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let both = numbers.first().zip(numbers.get(8)).map(|(received, sent)| received + sent);
+        both.ok_or_else(|| io::Error::other("the tunnel's link has no counters"))
+    }
+
+    /// Has both ends of the tunnel's link take packets of any length, or each by itself, so that the octets counted are those of the wire.
+    ///
+    /// # Errors
+    /// When `ethtool` refuses.
+    pub fn segment(&self, each: bool) -> io::Result<()> {
+        let word = if each { "off" } else { "on" };
+        for space in self.outside() {
+            let net = format!("--net={}", space.path().display());
+            tool("nsenter", &[&net, "ethtool", "-K", OUTER, "tx-udp-segmentation", word])?;
+        }
+        Ok(())
+    }
+
     /// Octets of inner packets that the server's vault has passed so far, both ways.
     ///
     /// # Errors
@@ -505,6 +542,51 @@ impl Levee {
     }
 }
 
+/// What the session's label has used of the server, by `levee status --cost`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ledger {
+    /// Processor seconds of all processes of the server.
+    pub processor: f64,
+    /// Those of the label's vault.
+    pub vault: f64,
+    /// Packets within the tunnel, both ways.
+    pub packets: f64,
+    /// Their octets.
+    pub octets: f64,
+}
+
+impl Ledger {
+    fn read(said: &serde_json::Value) -> io::Result<Ledger> {
+        let wrong = || io::Error::other("levee status --cost does not say what it should");
+        let number = |of: &serde_json::Value, name: &str| of.get(name)?.as_f64();
+        let time = |of: &serde_json::Value| Some((number(of, "user_us")? + number(of, "system_us")?) / 1e6);
+        let read = || {
+            let vault = said.get("roles")?.as_array()?.iter().find(|row| {
+                let is = |name: &str, word: &str| row.get(name).and_then(|v| v.as_str()) == Some(word);
+                is("role", "vault") && is("label", LABEL)
+            })?;
+            let label = said.get("labels")?.get(LABEL)?;
+            Some(Ledger {
+                processor: time(said.get("processor")?)?,
+                vault: time(vault)?,
+                packets: number(label, "packets_in")? + number(label, "packets_out")?,
+                octets: number(label, "octets_in")? + number(label, "octets_out")?,
+            })
+        };
+        read().ok_or_else(wrong)
+    }
+
+    /// What was used since.
+    pub fn since(self, before: Ledger) -> Ledger {
+        Ledger {
+            processor: self.processor - before.processor,
+            vault: self.vault - before.vault,
+            packets: self.packets - before.packets,
+            octets: self.octets - before.octets,
+        }
+    }
+}
+
 /// A vault's counts of what passed, in what `levee status --json` says of it; all others are of drops, by reason.
 const PASSED: [&str; 4] = ["packets-in", "bytes-in", "packets-out", "bytes-out"];
 
@@ -531,6 +613,23 @@ fn group_seconds(pid: u32) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_the_ledger_the_sessions_label_is_read_and_its_vault() {
+        let said = serde_json::json!({
+            "processor": {"user_us": 5_000_000, "system_us": 1_000_000},
+            "roles": [
+                {"role": "vault", "label": "HIGH", "user_us": 9, "system_us": 9},
+                {"role": "services", "label": "LOW", "user_us": 8, "system_us": 8},
+                {"role": "vault", "label": "LOW", "user_us": 300_000, "system_us": 200_000},
+            ],
+            "labels": {"LOW": {"packets_in": 1, "packets_out": 2, "octets_in": 30, "octets_out": 40}},
+        });
+        let ledger = Ledger::read(&said).expect("a ledger");
+        assert_eq!(ledger, Ledger { processor: 6.0, vault: 0.5, packets: 3.0, octets: 70.0 });
+        assert_eq!(ledger.since(ledger), Ledger::default());
+        assert!(Ledger::read(&serde_json::json!({"roles": []})).is_err());
+    }
 
     #[test]
     fn what_a_vault_passed_on_is_told_from_what_it_dropped() {

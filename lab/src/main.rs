@@ -60,6 +60,14 @@ enum Cmd {
     },
     /// What work would cost in each arm of a run, from its prices of a connection, a request, a byte and a packet
     Cost(Cost),
+    /// Write the prices of a run of `protections`, which a server of this host then tells whoever asks for a protection
+    Prices {
+        /// The run's directory
+        dir: PathBuf,
+        /// For the server that has this state directory, at once; without it, to standard output
+        #[arg(long, value_name = "DIR")]
+        state: Option<PathBuf>,
+    },
     /// What two programs that were taken over, one above and one below, can still tell each other
     Leak(leak::Ask),
     /// What changes below when a program above does everything that it may
@@ -408,6 +416,13 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
                 return Err(io::Error::other("a count is zero or more"));
             }
             io::stdout().lock().write_all(levee_lab::report::cost(&dir, work)?.as_bytes())?;
+        }
+        Cmd::Prices { dir, state } => {
+            let text = study::prices::of(&dir)?;
+            match state {
+                None => io::stdout().lock().write_all(text.as_bytes())?,
+                Some(state) => println!("{}", study::prices::put(&state, &text)?.display()),
+            }
         }
         Cmd::Serve(s) => {
             s.role.take()?;

@@ -6,6 +6,7 @@ use levee_ipc::client::{Lattice, RefusalKind};
 use levee_ipc::tpe::{Answer, Command, Session, Status};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::LabelName;
+use levee_prices::{Carried, Forecast, Measured, Price, Told};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
@@ -225,6 +226,45 @@ fn protection(session: &Session) -> String {
     if names.is_empty() { String::new() } else { format!(" with protection {}", names.join(" and ")) }
 }
 
+/// What its tunnel costs, where something was asked of it.
+fn costs(session: &Session) -> String {
+    if session.protections.is_empty() {
+        return String::new();
+    }
+    match &session.costs {
+        Ok(forecast) => format!("\nwhat that costs here, {forecast}"),
+        Err(why) => format!("\nwhat that costs here is {why}"),
+    }
+}
+
+/// In the units of the file of prices.
+fn costs_json(costs: &Told) -> Value {
+    let price = |price: &Price| {
+        let measured = |value: Option<Measured>| value.map(Measured::all);
+        json!({
+            "cipher": price.cipher,
+            "interval_us": match price.carried {
+                Carried::Each => None,
+                Carried::Constant(interval) => Some(interval),
+            },
+            "gigabyte_us": measured(price.gigabyte),
+            "packet_ns": measured(price.packet),
+            "trip_ns": measured(price.trip),
+            "wire_permille": measured(price.wire),
+            "standing_us": measured(price.standing),
+            "standing_wire": measured(price.standing_wire),
+        })
+    };
+    match costs {
+        Ok(Forecast { measured, price: with, without }) => json!({
+            "measured": measured,
+            "price": price(with),
+            "without": without.as_ref().map(price),
+        }),
+        Err(why) => json!({ "unpredicted": why }),
+    }
+}
+
 fn session_json(session: &Session) -> Value {
     json!({
         "id": session.id,
@@ -233,6 +273,7 @@ fn session_json(session: &Session) -> Value {
         "inner": session.inner,
         "services": session.services,
         "protections": session.protections,
+        "costs": costs_json(&session.costs),
     })
 }
 
@@ -317,12 +358,13 @@ pub fn to_text(answer: &Answer) -> String {
             format!("signed on; clearance {clearance}; {}", levels(labels, lattice.as_ref()))
         }
         Answer::Opened(session) => format!(
-            "session {} at {}{}; own address {}; services at {}",
+            "session {} at {}{}; own address {}; services at {}{}",
             session.id,
             session.label,
             protection(session),
             list(&session.inner),
-            list(&session.services)
+            list(&session.services),
+            costs(session)
         ),
         Answer::Exited(status) => format!("ended with status {status}"),
         Answer::Status(Status { connected, user, session, locked, ended, notice, .. }) => {

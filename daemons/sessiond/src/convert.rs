@@ -201,6 +201,8 @@ fn opened(
         mtu: site.vault().inner_mtu(&point),
         carriage: carriage(site, &point, &protected),
         protected,
+        // Put in where the prices are kept.
+        costs: Err(levee_prices::Unpriced::Absent),
         tunnel_port: site.server().tunnel_port(),
         grace: site.server().grace(),
         others: site.federation().map_or_else(Vec::new, |federation| {

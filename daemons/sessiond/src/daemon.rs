@@ -19,6 +19,7 @@ use crate::notes::Notes;
 use crate::operators::Operators;
 use crate::passes::Passes;
 use crate::passwords::{self, Passwords};
+use crate::prices::Prices;
 use crate::rates::Rates;
 use crate::store::Store;
 use crate::vaults::Vaults;
@@ -87,6 +88,7 @@ pub struct Daemon {
     tps: Outbox<()>,
     keyer: Outbox<ToKeyer>,
     passes: Passes,
+    pub(crate) prices: Prices,
     signer: Outbox<ToSigner>,
     clients: BTreeMap<ClientId, Client>,
     /// Clients that are not heard until they have been answered, and have taken the answer.
@@ -136,7 +138,7 @@ impl Daemon {
         federated: Federated,
         audit: AuditLog,
         passwords: Passwords,
-        devices: Devices,
+        (devices, prices): (Devices, Prices),
     ) -> Result<Self, Fatal> {
         let site = Arc::new(site);
         let now = clock.now();
@@ -174,6 +176,7 @@ impl Daemon {
             tps: Outbox::new(),
             keyer: Outbox::new(),
             passes: Passes::default(),
+            prices,
             signer: Outbox::new(),
             clients: BTreeMap::new(),
             held: BTreeSet::new(),

@@ -24,6 +24,7 @@ mod offer;
 mod operators;
 mod passes;
 mod passwords;
+mod prices;
 mod rates;
 mod revoked;
 mod start;

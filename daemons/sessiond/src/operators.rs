@@ -2,6 +2,7 @@
 
 use crate::counts::Counts;
 use crate::daemon::{Daemon, Source};
+use crate::prices;
 use levee_daemon::{Bound, Events, Fatal, Outbox, Watched};
 use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
@@ -207,6 +208,12 @@ impl Daemon {
                     operator.state = State::Collecting { missing, compartments: None, until };
                     self.ask_warden(SessiondRequest::Compartments);
                 }
+                Command::Prices => {
+                    let priced = self.priced();
+                    if let Some(mut operator) = self.operators.open.remove(&id) {
+                        operator.link.send(Answer::Prices(Box::new(priced)));
+                    }
+                }
                 Command::Partition(name, run) => {
                     operator.state = State::Ending;
                     self.ask_warden(SessiondRequest::Partition { name, run, ticket: id.0 });
@@ -282,6 +289,16 @@ impl Daemon {
             let status = self.status(compartments.unwrap_or_default());
             operator.link.send(fitting(status));
         }
+    }
+
+    fn priced(&mut self) -> operator::Priced {
+        let row = |shown: Shown| {
+            let carried = prices::carried_with(&self.site, &shown.label, shown.protections.iter());
+            (shown.id.to_string(), carried)
+        };
+        let sessions = self.machine.shown().take(MAX_SESSIONS).map(row).collect();
+        let now = self.now();
+        operator::Priced { prices: self.prices.all(now), sessions }
     }
 
     fn status(&self, mut compartments: Vec<CompartmentStatus>) -> ServerStatus {

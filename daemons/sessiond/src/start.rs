@@ -9,6 +9,7 @@ use crate::devices::Devices;
 use crate::federation::Federated;
 use crate::known::{Digest, digest_of};
 use crate::passwords::Passwords;
+use crate::prices::{self, Prices};
 use crate::statements::Statements;
 use crate::store::Store;
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, begin};
@@ -82,6 +83,7 @@ pub fn serve() -> Result<(), Fatal> {
     let known = log_of(&signer).map_err(fault)?;
     let bell = Passwords::bell().map_err(|e| Fatal::new("start the password threads", e))?;
     let boot = away::boot().map_err(|e| Fatal::new("read the host's name for this run", e))?;
+    let here = prices::here();
     let mut events = Events::new()?;
     let files = [(directory.as_fd(), Access::ReadWrite)];
     let sandbox = Sandbox { filter: FILTER, files: &files, tcp: false };
@@ -110,6 +112,8 @@ pub fn serve() -> Result<(), Fatal> {
     let passwords = Passwords::start(open("credentials")?, open("second-factors")?, bell)
         .map_err(|e| Fatal::new("start the password threads", e))?;
     let federated = Federated::new(statements);
+    let own = directory.try_clone().map_err(|e| Fatal::new("keep the directory", e))?;
+    let prices = Prices::new(own, here);
     let warden = confined.ready(&mut events, Source::Warden)?;
     let mut daemon = Daemon::new(
         events,
@@ -120,7 +124,7 @@ pub fn serve() -> Result<(), Fatal> {
         federated,
         audit,
         passwords,
-        devices,
+        (devices, prices),
     )?;
     daemon.signer_came(signer)?;
     for (part, with) in given.others.all() {

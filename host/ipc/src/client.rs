@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use levee_policy::decision::Carry;
 use levee_policy::site::Protected;
 use levee_policy::{ChannelName, DomainName, LabelName, ProtectionName, ServiceName, UserName};
+use levee_prices::Told;
 use levee_session::SessionId;
 pub use levee_session::{Accessible, Consent, RefusalKind, ReleaseId, Released};
 use serde::{Deserialize, Serialize};
@@ -297,6 +298,8 @@ pub struct Opened {
     pub carriage: Carriage,
     /// What its tunnel must have beyond what every tunnel at the label has.
     pub protected: Protected,
+    /// What that costs, or why nobody knows: for the person to read, and for nothing else.
+    pub costs: Told,
     /// UDP port of the tunnel at the address of the trusted path.
     pub tunnel_port: u16,
     /// The site's other servers, whose services the session reaches as well.

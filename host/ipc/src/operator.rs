@@ -5,6 +5,7 @@ use crate::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::{
     DomainName, HostName, LabelName, PartitionName, PostureName, ProtectionName, SiteName, UserName,
 };
+use levee_prices::{Carried, Prices, Unpriced};
 pub use levee_session::{Access, Accessible};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -34,6 +35,8 @@ pub enum Command {
     Accesses(LabelName),
     /// Somebody reaches a service, or does not; answered when nothing passes by what was so before.
     Access(Access),
+    /// What tunnels cost here, and of which kind each session's is.
+    Prices,
 }
 
 /// What an operator does within a label.
@@ -95,9 +98,20 @@ pub struct InForce {
     pub seconds: Option<u64>,
 }
 
+/// What tunnels cost at a server, as far as that was measured there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Priced {
+    /// What was measured, or why there is nothing.
+    pub prices: Result<Prices, Unpriced>,
+    /// Sessions as operators name them, as many as a status shows, and how the packets of each go; `None`: in a way that nobody measures.
+    pub sessions: Vec<(String, Option<Carried>)>,
+}
+
 /// sessiond → the `levee` command.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
+    /// Answer to [`Command::Prices`].
+    Prices(Box<Priced>),
     /// Answer to [`Command::Status`].
     Status(Box<ServerStatus>),
     /// It is done, or ordered; of a session that was to end no packet will pass any more.

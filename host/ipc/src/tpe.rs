@@ -3,6 +3,7 @@
 use crate::Secret;
 use crate::client::{Accessible, Consent, Lattice, RefusalKind, Release, ReleaseId, Released};
 use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
+use levee_prices::Told;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
@@ -170,6 +171,8 @@ pub struct Session {
     pub services: Vec<IpAddr>,
     /// What was asked of its tunnel beyond what every tunnel at its label has.
     pub protections: Vec<ProtectionName>,
+    /// What its tunnel costs, or why nobody knows.
+    pub costs: Told,
 }
 
 /// What is so now.

@@ -11,6 +11,8 @@ mod emulated;
 mod layers;
 mod mpi;
 mod places;
+pub mod prices;
+mod protections;
 mod record;
 mod report;
 pub mod run;
@@ -33,6 +35,7 @@ const FILES: &[(&str, &str)] = &[
     ("labelled", include_str!("../../studies/labelled.toml")),
     ("vaulted", include_str!("../../studies/vaulted.toml")),
     ("layers", include_str!("../../studies/layers.toml")),
+    ("protections", include_str!("../../studies/protections.toml")),
 ];
 
 /// The congestion control that is in force at both ends.
@@ -438,6 +441,7 @@ fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
             &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
         )?)),
         "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
+        "protections" => Ok(Box::new(protections::Protections::build(arms)?)),
         "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),
         other => Err(io::Error::other(format!("no study is called {other:?}"))),
     }

@@ -78,6 +78,14 @@ impl Vaulted {
     /// # Errors
     /// When the plain link cannot be had; levee's arm is absent where levee does not come up.
     pub(super) fn build(arms: &[&Arm]) -> io::Result<Vaulted> {
+        Vaulted::of(arms, &VARIANTS)
+    }
+
+    /// The same of these sites of levee's, each by its arm's name.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn of(arms: &[&Arm], variants: &[(&str, Variant)]) -> io::Result<Vaulted> {
         let (near, far) = (Namespace::new("vn")?, Namespace::new("vf")?);
         near.link(&far, NEAR, FAR, "eth0")?;
         for ns in [&near, &far] {
@@ -88,7 +96,7 @@ impl Vaulted {
         let server = serve_as(&role, &["--listen", &all, "--close", &close, "--congestion", CONGESTION])?;
         let mut v = Vaulted { absent: Vec::new(), levees: BTreeMap::new(), server, near, _far: far };
         for arm in arms {
-            let Some((_, variant)) = VARIANTS.iter().find(|(name, _)| *name == arm.name) else { continue };
+            let Some((_, variant)) = variants.iter().find(|(name, _)| *name == arm.name) else { continue };
             match Levee::start(&[DRIVE], CONGESTION, None, *variant) {
                 Ok(l) => drop(v.levees.insert(arm.name.clone(), l)),
                 Err(e) => v.absent.push((arm.name.clone(), format!("levee did not come up here: {e}"))),
@@ -97,7 +105,15 @@ impl Vaulted {
         Ok(v)
     }
 
-    fn at(&self, arm: &str) -> io::Result<Place> {
+    /// levee of an arm.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(super) fn levee(&self, arm: &str) -> io::Result<&Levee> {
+        self.levees.get(arm).ok_or_else(|| io::Error::other("the arm has no tunnel"))
+    }
+
+    pub(super) fn at(&self, arm: &str) -> io::Result<Place> {
         let role =
             |netns: PathBuf| Role { netns: Some(netns), cgroup: None, cpu: Some(0), with_parent: true };
         match (arm, self.levees.get(arm)) {

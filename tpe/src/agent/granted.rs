@@ -144,6 +144,7 @@ mod tests {
             mtu: 1_400,
             carriage: Carriage::Each,
             protected: Protected::default(),
+            costs: Err(levee_prices::Unpriced::Absent),
             tunnel_port: 4_500,
             others: vec![OtherServer {
                 name: "other.example".parse().unwrap(),

@@ -176,6 +176,7 @@ impl Agent {
             inner: opened.inner,
             services: opened.services,
             protections: opened.protected.names,
+            costs: opened.costs,
         };
         let patience = client::patience(opened.grace);
         let (id, shown_too) = (opened.session, shown.clone());

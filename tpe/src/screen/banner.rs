@@ -117,6 +117,7 @@ mod tests {
             inner: vec![],
             services: vec![],
             protections: Vec::new(),
+            costs: Err(levee_prices::Unpriced::Absent),
         };
         let status = Status {
             connected: true,

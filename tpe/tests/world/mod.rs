@@ -180,6 +180,7 @@ impl Sessiond {
                     mtu: 1400,
                     carriage: levee_ipc::vault::Carriage::Each,
                     protected: Default::default(),
+                    costs: Err(levee_prices::Unpriced::Absent),
                     tunnel_port: 4500,
                     grace: Duration::from_secs(30),
                     others: Vec::new(),

@@ -281,11 +281,23 @@ impl Daemon {
             reason: "the site file does not fit the session".into(),
         };
         let mut reply = convert::reply(&self.site, &asker, reply).unwrap_or_else(unknown);
+        if let client::Reply::Opened(opened) = &mut reply {
+            self.price(opened);
+        }
+        let Some(client) = self.clients.get_mut(&id) else { return };
         self.passes.give(&mut reply);
         client.link.send(reply);
         if self.passes.wanted() {
             self.tell_keyer(ToKeyer::MorePasses);
         }
+    }
+
+    /// Has a session that is opened know what its tunnel costs.
+    fn price(&mut self, opened: &mut client::Opened) {
+        let Some(label) = self.site.label(&opened.label) else { return };
+        let posture = self.machine.posture_at(&opened.label);
+        let ciphers = self.site.ciphers_under(posture);
+        opened.costs = self.prices.told(&self.site, &label, (&opened.protected, ciphers), self.clock.now());
     }
 
     /// Has the password looked at that came with the client's request.

@@ -1,0 +1,192 @@
+//! What tunnels cost on this host: a file that an operator may have put among sessiond's own (`levee lab prices --state`). It is told to whoever
+//! opens a session, and to operators. Nothing is decided by it, and one that is not there, damaged or of another host costs nobody a session.
+
+use levee_policy::site::{Protected, Site};
+use levee_policy::{Label, LabelName};
+use levee_prices::{Book, Carried, Host, Kind, MOST_OCTETS, Prices as Measured, Told, Unpriced};
+use levee_session::Time;
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, openat, statat};
+use std::fs::read_to_string;
+use std::os::fd::OwnedFd;
+
+/// The file's name, in sessiond's directory.
+const FILE: &str = "prices.toml";
+
+/// The file, and what it said last.
+pub struct Prices {
+    directory: OwnedFd,
+    here: Host,
+    book: Book,
+    /// Which file that was: number, length, and when it was written.
+    of: Option<(u64, i64, i64, u64)>,
+}
+
+/// This host. To be asked before the sandbox is entered.
+pub fn here() -> Host {
+    // Where /proc says nothing, no price is this host's.
+    let text = |path: &str| read_to_string(path).unwrap_or_default();
+    Host::of(&text("/proc/cpuinfo"), &text("/proc/sys/kernel/osrelease"))
+}
+
+impl Prices {
+    /// Of the file in this directory, which need not be there.
+    pub fn new(directory: OwnedFd, here: Host) -> Self {
+        let book = Book::read(None, &here);
+        Self { directory, here, book, of: None }
+    }
+
+    /// What the file says now: it is read again when it is another one.
+    fn book(&mut self) -> &Book {
+        let found = statat(&self.directory, FILE, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let of = found.map(|Stat { st_ino, st_size, st_mtime, st_mtime_nsec, .. }| {
+            (st_ino, st_size, st_mtime, st_mtime_nsec)
+        });
+        if of != self.of {
+            self.of = of;
+            self.book = Book::read(of.and_then(|_| self.text()).as_deref(), &self.here);
+        }
+        &self.book
+    }
+
+    /// The file's text; empty, and so damaged, where it cannot be read or is too long; `None`: there is none.
+    fn text(&self) -> Option<Vec<u8>> {
+        // Whatever it is, nobody waits for it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = match openat(&self.directory, FILE, flags, Mode::empty()) {
+            Err(rustix::io::Errno::NOENT) => return None,
+            fd => fd.ok(),
+        };
+        let text = fd.and_then(|fd| levee_daemon::whole(&fd, MOST_OCTETS).ok());
+        Some(text.map(|text| text.to_vec()).unwrap_or_default())
+    }
+
+    /// Everything that was measured.
+    ///
+    /// # Errors
+    /// Why there is nothing.
+    pub fn all(&mut self, now: Time) -> Result<Measured, Unpriced> {
+        self.book().at(seconds(now)).cloned()
+    }
+
+    /// What the tunnel of a session costs that is opened now: sealed by the preferred one of what it may be, these being the label's.
+    pub fn told(
+        &mut self,
+        site: &Site,
+        label: &Label,
+        (protected, ciphers): (&Protected, &[levee_policy::site::Cipher]),
+        now: Time,
+    ) -> Told {
+        let of = |protected: &Protected| -> Kind {
+            Some((*protected.among(ciphers).first()?, carried(site, label, protected)?))
+        };
+        self.book().forecast(seconds(now), of(protected), of(&Protected::default()))
+    }
+}
+
+/// Since 1970.
+fn seconds(now: Time) -> u64 {
+    now.since(Time::default()).as_secs()
+}
+
+/// How the packets of a session with this protection go; `None`: its label's tunnels are of a kind that the laboratory does not measure.
+pub fn carried(site: &Site, label: &Label, protected: &Protected) -> Option<Carried> {
+    let vault = site.vault();
+    let interval = vault.constant_interval(label).or(protected.interval);
+    let plain = !vault.is_layered()
+        && !vault.agrees(label)
+        && vault.workers(label) == 1
+        && vault.arguments().is_empty()
+        && (interval.is_some() || !vault.aggregates(label));
+    plain.then(|| Carried::at(interval))
+}
+
+/// The same of a session that has these protections.
+pub fn carried_with<'a>(
+    site: &Site,
+    label: &LabelName,
+    names: impl Iterator<Item = &'a levee_policy::ProtectionName>,
+) -> Option<Carried> {
+    let label = site.label(label)?;
+    // With whichever cipher: what it is sealed by is its vault's to say.
+    let protected = site.protected_by(&label, names, levee_policy::site::Cipher::all()).ok()?;
+    carried(site, &label, &protected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_policy::site::Cipher;
+    use std::fs::File;
+
+    const SITE: &str = include_str!("../../../conf/small/site.toml");
+
+    fn file(here: &Host, gigabyte: u64) -> String {
+        let Host { processor, processors, kernel, levee } = here;
+        format!(
+            "version = 1\nmeasured = 1000\n[host]\nprocessor = {processor:?}\nprocessors = {processors}\nkernel = {kernel:?}\nlevee = {levee:?}\n\
+             [[price]]\ncipher = \"aes-256-gcm\"\ngigabyte = [{gigabyte}, {gigabyte}, {gigabyte}]\n"
+        )
+    }
+
+    #[test]
+    fn the_file_is_read_when_it_is_another_one_and_what_is_wrong_with_it_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(FILE);
+        let site = Site::parse(SITE).unwrap();
+        let label = site.label(&LabelName::new("SECRET//NATO,MED").unwrap()).unwrap();
+        let mut prices = Prices::new(File::open(place.path()).unwrap().into(), here());
+        let now = Time::default().after(std::time::Duration::from_secs(2_000));
+        let mut told = || {
+            let told = prices.told(&site, &label, (&Protected::default(), Cipher::all()), now);
+            told.map(|told| told.price.gigabyte.unwrap().middle())
+        };
+        assert_eq!(told(), Err(Unpriced::Absent));
+        let new = place.path().join("new");
+        let mut put = |text: &str| {
+            std::fs::write(&new, text).unwrap();
+            std::fs::rename(&new, &path).unwrap();
+        };
+        put(&file(&here(), 7_000));
+        assert_eq!(told(), Ok(7_000));
+        put(&file(&here(), 9_000));
+        assert_eq!(told(), Ok(9_000));
+        put("prices");
+        assert_eq!(told(), Err(Unpriced::Damaged));
+        put(&format!("{}#{}", file(&here(), 9_000), " ".repeat(MOST_OCTETS)));
+        assert_eq!(told(), Err(Unpriced::Damaged));
+        put(&file(&Host::of("", "another"), 9_000));
+        assert_eq!(told(), Err(Unpriced::OtherHost));
+        // A link, and what one would wait for, are no files of prices.
+        let elsewhere = place.path().join("elsewhere");
+        std::fs::write(&elsewhere, file(&here(), 9_000)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert_eq!(told(), Err(Unpriced::Damaged));
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        assert_eq!(told(), Err(Unpriced::Damaged));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(told(), Err(Unpriced::Absent));
+    }
+
+    #[test]
+    fn tunnels_unlike_the_laboratorys_have_no_price() {
+        let label = LabelName::new("SECRET//NATO,MED").unwrap();
+        let of = |tables: &str| {
+            let site = Site::parse(&format!("{SITE}{tables}")).unwrap_or_else(|why| panic!("{why:?}"));
+            carried_with(&site, &label, std::iter::empty())
+        };
+        assert_eq!(of(""), Some(Carried::Each));
+        assert_eq!(of("[vault]\nconstant-rate = [\"SECRET//NATO,MED\"]\n"), Some(Carried::Constant(4_000)));
+        for other in [
+            "workers = 2",
+            "agree = [\"SECRET//NATO,MED\"]",
+            "aggfrag = [\"SECRET//NATO,MED\"]",
+            "aead = \"ring\"",
+            "poll = \"0ms\"",
+        ] {
+            assert_eq!(of(&format!("[vault]\n{other}\n")), None, "{other}");
+        }
+    }
+}
