@@ -5,7 +5,7 @@ use levee_policy::site::{Protected, Site};
 use levee_policy::{Label, LabelName};
 use levee_prices::{Book, Carried, Host, Kind, MOST_OCTETS, Prices as Measured, Told, Unpriced};
 use levee_session::Time;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
 use std::fs::read_to_string;
 use std::os::fd::OwnedFd;
 
@@ -18,7 +18,7 @@ pub struct Prices {
     here: Host,
     book: Book,
     /// Which file that was: number, length, and when it was written.
-    of: Option<(u64, i64, i64, u64)>,
+    of: Option<(u64, u64, i64, u32)>,
 }
 
 /// This host. To be asked before the sandbox is entered.
@@ -37,10 +37,10 @@ impl Prices {
 
     /// What the file says now: it is read again when it is another one.
     fn book(&mut self) -> &Book {
-        let found = statat(&self.directory, FILE, AtFlags::SYMLINK_NOFOLLOW).ok();
-        let of = found.map(|Stat { st_ino, st_size, st_mtime, st_mtime_nsec, .. }| {
-            (st_ino, st_size, st_mtime, st_mtime_nsec)
-        });
+        let wanted = StatxFlags::INO | StatxFlags::SIZE | StatxFlags::MTIME;
+        let found = statx(&self.directory, FILE, AtFlags::SYMLINK_NOFOLLOW, wanted).ok();
+        let of =
+            found.map(|file| (file.stx_ino, file.stx_size, file.stx_mtime.tv_sec, file.stx_mtime.tv_nsec));
         if of != self.of {
             self.of = of;
             self.book = Book::read(of.and_then(|_| self.text()).as_deref(), &self.here);
