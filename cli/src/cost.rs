@@ -298,7 +298,7 @@ fn parse_times(stat: &str) -> Option<(Time, Time)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use levee_prices::{Book, Carried, Host};
 
@@ -307,13 +307,14 @@ mod tests {
     }
 
     /// Prices of AES-256-GCM, and that every session's packets go like this.
-    fn priced(status: &ServerStatus, carried: Option<Carried>) -> Priced {
+    pub fn priced(status: &ServerStatus, carried: Option<Carried>) -> Priced {
         let here = Host::of("processor: 0\n", "6.1");
         let Host { processor, processors, kernel, levee } = &here;
         let text = format!(
             "version = 1\nmeasured = 86400\n[host]\nprocessor = {processor:?}\nprocessors = {processors}\nkernel = {kernel:?}\nlevee = {levee:?}\n\
              [[price]]\ncipher = \"aes-256-gcm\"\ngigabyte = [1, 40000000000, 50000000000]\npacket = [1, 5000, 6000]\n\
-             [[price]]\ncipher = \"aes-256-gcm\"\ninterval = 4000\nstanding = [1, 2, 3]\n"
+             [[price]]\ncipher = \"aes-256-gcm\"\ninterval = 4000\nstanding = [1, 2, 3]\n\
+             [[price]]\ncipher = \"chacha20-poly1305\"\ngigabyte = [60000000000, 60000000000, 60000000000]\n"
         );
         let prices = Book::read(Some(text.as_bytes()), &here).at(86_400).cloned();
         Priced { prices, sessions: status.sessions.iter().map(|one| (one.id.clone(), carried)).collect() }

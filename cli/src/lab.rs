@@ -11,7 +11,7 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct Lab {
-    /// What the laboratory is to do: list, run NAME, report DIR, compare DIR DIR, leak, record; --help says all
+    /// What the laboratory is to do: list, run NAME, report DIR, compare DIR DIR, prices DIR, leak, record; --help says all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }

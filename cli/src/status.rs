@@ -31,7 +31,7 @@ pub struct Status {
     /// Print JSON; with --watch, an object a line
     #[arg(long)]
     json: bool,
-    /// Show what it costs instead: processor time, octets and packets, by label, session and role
+    /// Show what it costs instead: processor time, octets and packets, by label, session and role, and by session what it was to cost
     #[arg(long)]
     cost: bool,
 }

@@ -2,8 +2,8 @@
 
 use levee_lab::analysis::Verdict;
 use levee_lab::host::Env;
-use levee_lab::study::Study;
 use levee_lab::study::run::{Manifest, Sample, is_study, manifest, report, samples};
+use levee_lab::study::{self, Study};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -93,6 +93,116 @@ mod levee_lab_summary {
     pub struct Summary {
         pub effects: Vec<levee_lab::analysis::Effect>,
     }
+}
+
+/// A run of `protections` in which everything costs what its block's number says, and the link's round trip a microsecond.
+fn priced(dir: &Path, env: Vec<Env>, blocks: usize) {
+    let study = Study::named("protections").expect("it comes with the program").expect("it can be read");
+    let mut form = study.forms["quick"].clone();
+    form.blocks = blocks;
+    let (form_name, absent, links) = ("quick".into(), Vec::new(), Vec::new());
+    let m = Manifest { study, form_name, form, seed: 4, absent, env, links };
+    std::fs::write(dir.join("study.json"), serde_json::to_vec(&m).expect("JSON")).expect("written");
+    let mut lines = Vec::new();
+    for (trial, t) in m.plan().iter().enumerate() {
+        let each = match t.arm.as_str() {
+            "chacha20-poly1305" => 2e6,
+            _ => 1e6,
+        } + t.block as f64;
+        let counted: &[&str] = match t.workload.as_str() {
+            "stream" => &["the vault, µs/GB"],
+            "wire" => &["on the wire, octets for 1,000"],
+            "request" => &["the vault, ns a packet"],
+            _ => &["the vault, µs a second", "on the wire, octets a second"],
+        };
+        let failed = t.block == 1 && t.workload == "stream";
+        let sample = Sample {
+            trial,
+            at: String::new(),
+            block: t.block,
+            row: t.workload.clone(),
+            arm: t.arm.clone(),
+            copy: t.copy,
+            seconds: (!failed).then_some(if t.arm == "link" { 1e-6 } else { 3e-6 + 1e-9 * t.block as f64 }),
+            preempted: None,
+            // The baseline's second copy is no part of a price.
+            counted: counted.iter().map(|what| ((*what).to_owned(), each * f64::from(1 + t.copy))).collect(),
+            why: failed.then(|| "a trial that failed".into()),
+        };
+        lines.extend(serde_json::to_vec(&sample).expect("JSON"));
+        lines.push(b'\n');
+    }
+    std::fs::write(dir.join("samples.ndjson"), lines).expect("written");
+}
+
+/// When and where.
+fn env(kernel: &str) -> Env {
+    let facts = [
+        ("processor", "A Processor"),
+        ("processors of the machine", "2"),
+        ("kernel", kernel),
+        ("program laboratory, version", "0.1.0"),
+    ];
+    let facts = facts.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    Env { at: "2026-11-25T00:00:00Z".into(), facts }
+}
+
+#[test]
+fn the_prices_of_a_run_are_the_middle_of_its_blocks_and_a_run_that_tells_none_has_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let prices = || study::prices::of(dir.path()).map_err(|e| e.to_string());
+    priced(dir.path(), vec![env("6.1.0"), env("6.1.0")], 7);
+    let text = prices().expect("prices");
+    let said: toml::Table = text.parse().expect("TOML");
+    assert_eq!(
+        (said["version"].as_integer(), said["measured"].as_integer()),
+        (Some(1), Some(1_795_564_800)),
+        "{text}"
+    );
+    assert_eq!(said["host"]["kernel"].as_str(), Some("6.1.0"), "{text}");
+    let rows = said["price"].as_array().expect("prices");
+    assert_eq!(rows.len(), 4, "{text}");
+    let of = |row: usize, name: &str| -> Option<Vec<i64>> {
+        let values = rows[row].get(name)?.as_array()?.iter();
+        Some(values.map(|value| value.as_integer().expect("a number")).collect())
+    };
+    // Of blocks 0 to 6, without the one whose trial failed.
+    assert_eq!(of(0, "gigabyte"), Some(vec![1_000_000, 1_000_004, 1_000_006]), "{text}");
+    assert_eq!(of(2, "gigabyte"), Some(vec![2_000_000, 2_000_004, 2_000_006]), "{text}");
+    assert_eq!(of(1, "trip"), Some(vec![2_000, 2_003, 2_006]), "{text}");
+    assert_eq!((of(0, "standing"), of(3, "gigabyte"), of(3, "packet")), (None, None, None), "{text}");
+    assert_eq!(of(3, "standing-wire"), Some(vec![1_000_000, 1_000_003, 1_000_006]), "{text}");
+    assert_eq!(rows[3]["interval"].as_integer(), Some(4_000), "{text}");
+
+    priced(dir.path(), vec![env("6.1.0")], 4);
+    assert!(prices().expect_err("too few blocks").contains("no tunnel was measured"));
+    priced(dir.path(), vec![env("6.1.0"), env("6.1.1")], 7);
+    assert!(prices().expect_err("two kernels").contains("resumed on another host"));
+    priced(dir.path(), vec![Env::default()], 7);
+    assert!(prices().is_err(), "nobody knows where");
+    made_up(dir.path(), 1.5, 0.66);
+    assert!(prices().expect_err("another study").contains("not of protections"));
+}
+
+#[test]
+fn prices_are_put_among_sessionds_files_and_nothing_there_is_followed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert!(study::prices::put(dir.path(), "a").expect_err("no server").to_string().contains("levee up"));
+    let own = dir.path().join("sessiond");
+    std::fs::create_dir(&own).expect("a directory");
+    let precious = dir.path().join("precious");
+    std::fs::write(&precious, "kept").expect("a file");
+    for name in ["prices.toml", "prices.toml.new"] {
+        std::os::unix::fs::symlink(&precious, own.join(name)).expect("a link");
+    }
+    let path = study::prices::put(dir.path(), "prices").expect("written");
+    assert_eq!(std::fs::read_to_string(&precious).expect("there"), "kept");
+    assert_eq!(std::fs::read_to_string(&path).expect("there"), "prices");
+    let found = std::fs::symlink_metadata(&path).expect("there");
+    assert!(
+        found.is_file() && std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777 == 0o644
+    );
+    assert_eq!(std::fs::read_dir(&own).expect("there").count(), 1);
 }
 
 #[test]

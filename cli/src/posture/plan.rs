@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use levee_ipc::operator::ServerStatus;
+use levee_ipc::operator::{Priced, ServerStatus, SessionStatus};
 use levee_policy::site::{self, Cipher, Site};
 use levee_policy::{LabelName, PostureName};
 use serde::Serialize;
@@ -86,6 +86,10 @@ struct SessionPlan {
     /// By what its tunnels are sealed now.
     now: Vec<Cipher>,
     outcome: Outcome,
+    /// Microseconds of the label's vault for a gigabyte in a stream, by the laboratory's prices; none: not measured.
+    gigabyte_us: Option<u64>,
+    /// The same of the preferred cipher then.
+    gigabyte_us_then: Option<u64>,
 }
 
 impl Plan {
@@ -97,7 +101,7 @@ impl Plan {
             let file = self.site.display();
             return Err(format!("{file} is of site {}, and the server of {}", site.name(), status.site));
         }
-        let planned = plan(&site, &status, &self.name)?;
+        let planned = plan(&site, &status, &self.which.prices()?, &self.name)?;
         if self.json {
             output::json(&planned)?;
         } else {
@@ -107,7 +111,35 @@ impl Plan {
     }
 }
 
-fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, String> {
+/// What a gigabyte costs in a stream by this cipher, where packets of this session go as those that were measured.
+fn gigabyte(priced: &Priced, session: &str, cipher: Option<Cipher>) -> Option<u64> {
+    let prices = priced.prices.as_ref().ok()?;
+    let (_, carried) = priced.sessions.iter().find(|(id, _)| id == session)?;
+    Some(prices.of(cipher?, (*carried)?)?.gigabyte?.middle())
+}
+
+/// What it costs now and then.
+fn costs(
+    site: &Site,
+    priced: &Priced,
+    session: &SessionStatus,
+    (now, may, outcome): (&[Cipher], &[Cipher], Outcome),
+) -> (Option<u64>, Option<u64>) {
+    let protected = || {
+        let label = site.label(&session.label)?;
+        site.protected_by(&label, session.protections.iter(), may).ok()?.among(may).first().copied()
+    };
+    let only = now.first().filter(|_| now.len() == 1).copied();
+    let then = match outcome {
+        // What keeps its keys keeps their cipher.
+        Outcome::Stays => only,
+        Outcome::Ends | Outcome::NotAllowed => None,
+        Outcome::NewKeys | Outcome::NewCipher | Outcome::NoKeys => protected(),
+    };
+    (gigabyte(priced, &session.id, only), gigabyte(priced, &session.id, then))
+}
+
+fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Result<Planned, String> {
     let now: Vec<PostureName> = status.postures.iter().map(|one| one.name.clone()).collect();
     let (then, follow) = after(site, &now, name)?;
     let ciphers = |label: &LabelName, in_force: &[PostureName]| {
@@ -140,10 +172,10 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
         let mut suites: Vec<Cipher> = sas.map(|sa| sa.cipher).collect();
         suites.sort_unstable();
         suites.dedup();
+        let may = labels.get(&session.label).map_or(&[][..], |(_, then)| then);
         let protected = site.label(&session.label).is_none_or(|label| {
-            let then = labels.get(&session.label).map_or(&[][..], |(_, then)| then);
             session.protections.is_empty()
-                || site.protected_by(&label, session.protections.iter(), then).is_ok()
+                || site.protected_by(&label, session.protections.iter(), may).is_ok()
         });
         let allowed = site.label(&session.label).is_none_or(|label| {
             let posture = site.posture_at(&label, then.iter());
@@ -153,11 +185,12 @@ fn plan(site: &Site, status: &ServerStatus, name: &str) -> Result<Planned, Strin
             _ if !allowed => Outcome::NotAllowed,
             _ if !protected => Outcome::Ends,
             Some((now, then)) if now == then && !narrower(&session.label) => Outcome::Stays,
-            there => {
-                follows(&suites, there.map_or(&[][..], |(_, then)| then), !session.protections.is_empty())
-            }
+            _ => follows(&suites, may, !session.protections.is_empty()),
         };
+        let (gigabyte_us, gigabyte_us_then) = costs(site, priced, session, (&suites, may, outcome));
         SessionPlan {
+            gigabyte_us,
+            gigabyte_us_then,
             id: session.id.clone(),
             user: session.user.to_string(),
             host: session.host.to_string(),
@@ -214,6 +247,11 @@ fn after(
     Ok((others.chain([posture.name().clone()]).collect(), posture.follow()))
 }
 
+fn seconds(microseconds: Option<u64>) -> String {
+    let shown = |us: u64| format!("{}.{:03}", us / 1_000_000, us / 1_000 % 1_000);
+    microseconds.map_or_else(|| "-".to_owned(), shown)
+}
+
 impl Planned {
     fn render(&self) -> String {
         let words = |ciphers: &[Cipher]| match ciphers {
@@ -246,15 +284,20 @@ impl Planned {
                 row.label.clone(),
                 words(&row.now),
                 outcome.to_owned(),
+                match (row.gigabyte_us, row.gigabyte_us_then) {
+                    (None, None) => "-".to_owned(),
+                    costs => format!("{} / {}", seconds(costs.0), seconds(costs.1)),
+                },
             ]
         });
+        let heading = ["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN", "SECONDS A GB NOW/THEN"];
         let mut out = format!(
             "posture {}: what has to follow has {}.{} s, and ends where it does not\n\nlabels\n{}\nsessions\n{}",
             self.posture,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
             table(&["LABEL", "NOW", "THEN", "KEYS LIVE", "SERVICES OFF THEN"], labels.collect()),
-            table(&["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN"], sessions.collect()),
+            table(&heading, sessions.collect()),
         );
         if self.more > 0 {
             out.push_str(&format!("  and {} more\n", self.more));
@@ -270,6 +313,7 @@ impl Planned {
 mod tests {
     use super::*;
     use levee_ipc::operator::InForce;
+    use levee_prices::Carried;
 
     const SITE: &str = concat!(
         include_str!("../../../conf/small/site.toml"),
@@ -308,14 +352,29 @@ key-life = "5m"
         status
     }
 
+    /// With prices of AES-256-GCM and ChaCha20-Poly1305.
+    fn of(status: &ServerStatus, name: &str) -> Result<Planned, String> {
+        let priced = crate::cost::tests::priced(status, Some(Carried::Each));
+        plan(&Site::parse(SITE).unwrap(), status, &priced, name)
+    }
+
     fn outcome(status: &ServerStatus, name: &str) -> Outcome {
-        plan(&Site::parse(SITE).unwrap(), status, name).unwrap().sessions[0].outcome
+        of(status, name).unwrap().sessions[0].outcome
     }
 
     #[test]
     fn what_a_posture_would_change_is_said_for_each_session_and_label() {
         let mut status = status();
         assert_eq!(outcome(&status, "siege"), Outcome::NewCipher);
+        let costs = |name: &str| {
+            let row = of(&status, name).unwrap().sessions.swap_remove(0);
+            (row.gigabyte_us, row.gigabyte_us_then)
+        };
+        let (aes, chacha) = (Some(40_000_000_000), Some(60_000_000_000));
+        assert_eq!(costs("siege"), (aes, chacha));
+        assert_eq!((costs("same"), costs("alert"), costs("few")), ((aes, aes), (aes, aes), (aes, None)));
+        let shown = of(&status, "siege").unwrap().render();
+        assert!(shown.contains("40000.000 / 60000.000"), "{shown}");
         // It does not name the label.
         assert_eq!(outcome(&status, "alert"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::Stays);
@@ -327,15 +386,15 @@ key-life = "5m"
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
         status.vaults[0].1.sas.clear();
         assert_eq!(outcome(&status, "default"), Outcome::NoKeys);
-        let planned = plan(&Site::parse(SITE).unwrap(), &status, "alert").unwrap();
+        let planned = of(&status, "alert").unwrap();
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
-        let error = plan(&Site::parse(SITE).unwrap(), &status, "seige").unwrap_err();
+        let error = of(&status, "seige").unwrap_err();
         assert!(error.contains("siege alert same few quiet brief default"), "{error}");
         status.postures.clear();
         assert_eq!(outcome(&status, "brief"), Outcome::NoKeys);
         let quiet = |status: &ServerStatus| {
-            let mut planned = plan(&Site::parse(SITE).unwrap(), status, "quiet").unwrap();
+            let mut planned = of(status, "quiet").unwrap();
             let row = planned.labels.swap_remove(0);
             (row.off, row.restarts, row.changes, planned.sessions[0].outcome)
         };

@@ -142,7 +142,7 @@ mod tests {
         };
         assert_eq!(told(), Err(Unpriced::Absent));
         let new = place.path().join("new");
-        let mut put = |text: &str| {
+        let put = |text: &str| {
             std::fs::write(&new, text).unwrap();
             std::fs::rename(&new, &path).unwrap();
         };

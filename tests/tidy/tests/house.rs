@@ -73,6 +73,10 @@ fn dependencies_point_one_way() {
             let beyond = needs.iter().filter(|need| !["levee-policy", "levee-esp"].contains(&need.as_str()));
             problems.extend(beyond.map(|need| format!("{name} depends on {need}")));
         }
+        // What decides does not know what anything costs.
+        if area(place) == "core" && needs.iter().any(|need| need == "levee-prices") {
+            problems.push(format!("{name} depends on levee-prices"));
+        }
     }
     none(&problems);
 }
