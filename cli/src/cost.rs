@@ -312,9 +312,9 @@ pub mod tests {
         let Host { processor, processors, kernel, levee } = &here;
         let text = format!(
             "version = 1\nmeasured = 86400\n[host]\nprocessor = {processor:?}\nprocessors = {processors}\nkernel = {kernel:?}\nlevee = {levee:?}\n\
-             [[price]]\ncipher = \"aes-256-gcm\"\ngigabyte = [1, 40000000000, 50000000000]\npacket = [1, 5000, 6000]\n\
+             [[price]]\ncipher = \"aes-256-gcm\"\ngigabyte = [1, 40000000, 50000000]\npacket = [1, 5000, 6000]\n\
              [[price]]\ncipher = \"aes-256-gcm\"\ninterval = 4000\nstanding = [1, 2, 3]\n\
-             [[price]]\ncipher = \"chacha20-poly1305\"\ngigabyte = [60000000000, 60000000000, 60000000000]\n"
+             [[price]]\ncipher = \"chacha20-poly1305\"\ngigabyte = [60000000, 60000000, 60000000]\n"
         );
         let prices = Book::read(Some(text.as_bytes()), &here).at(86_400).cloned();
         Priced { prices, sessions: status.sessions.iter().map(|one| (one.id.clone(), carried)).collect() }
@@ -334,7 +334,7 @@ pub mod tests {
             )
         };
         let of = |ledger: &Ledger| serde_json::to_value(&ledger.sessions[0]).unwrap();
-        // 1,100 octets at 40,000 s a gigabyte, or eleven packets at 5 µs; half of the vault's octets were this session's.
+        // 1,100 octets at 40 s a gigabyte, or eleven packets at 5 µs; half of the vault's octets were this session's.
         let each = priced(&status, Some(Carried::Each));
         let known = of(&ledger(&status, &each));
         assert_eq!((&known["predicted_us"], &known["predicted_most_us"]), (&44.into(), &55.into()));

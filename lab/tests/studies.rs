@@ -167,8 +167,8 @@ fn the_prices_of_a_run_are_the_middle_of_its_blocks_and_a_run_that_tells_none_ha
         Some(values.map(|value| value.as_integer().expect("a number")).collect())
     };
     // Of blocks 0 to 6, without the one whose trial failed.
-    assert_eq!(of(0, "gigabyte"), Some(vec![1_000_000, 1_000_004, 1_000_006]), "{text}");
-    assert_eq!(of(2, "gigabyte"), Some(vec![2_000_000, 2_000_004, 2_000_006]), "{text}");
+    assert_eq!(of(0, "gigabyte"), Some(vec![1_000_001, 1_000_004, 1_000_006]), "{text}");
+    assert_eq!(of(2, "gigabyte"), Some(vec![2_000_001, 2_000_004, 2_000_006]), "{text}");
     assert_eq!(of(1, "trip"), Some(vec![2_000, 2_003, 2_006]), "{text}");
     assert_eq!((of(0, "standing"), of(3, "gigabyte"), of(3, "packet")), (None, None, None), "{text}");
     assert_eq!(of(3, "standing-wire"), Some(vec![1_000_000, 1_000_003, 1_000_006]), "{text}");

@@ -370,11 +370,11 @@ key-life = "5m"
             let row = of(&status, name).unwrap().sessions.swap_remove(0);
             (row.gigabyte_us, row.gigabyte_us_then)
         };
-        let (aes, chacha) = (Some(40_000_000_000), Some(60_000_000_000));
+        let (aes, chacha) = (Some(40_000_000), Some(60_000_000));
         assert_eq!(costs("siege"), (aes, chacha));
         assert_eq!((costs("same"), costs("alert"), costs("few")), ((aes, aes), (aes, aes), (aes, None)));
         let shown = of(&status, "siege").unwrap().render();
-        assert!(shown.contains("40000.000 / 60000.000"), "{shown}");
+        assert!(shown.contains("40.000 / 60.000"), "{shown}");
         // It does not name the label.
         assert_eq!(outcome(&status, "alert"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::Stays);
