@@ -342,9 +342,9 @@ pub mod tests {
         let text = ledger(&status, &each).render();
         assert!(text.contains("0.000 to 0.000") && text.contains("1.13"), "{text}");
         assert!(text.contains("prices of 1970-01-02"), "{text}");
-        // Since the person signed on, an hour and some minutes ago.
+        // Since the label started, a minute ago; the person signed on an hour before.
         let constant = of(&ledger(&status, &priced(&status, Some(Carried::Constant(4_000)))));
-        assert_eq!((&constant["predicted_us"], &constant["used_us"]), (&7_450.into(), &100.into()));
+        assert_eq!((&constant["predicted_us"], &constant["used_us"]), (&122.into(), &100.into()));
         // What was not measured is not guessed.
         let why = |status: &ServerStatus, priced: &Priced| {
             let ledger = ledger(status, priced);

@@ -17,7 +17,7 @@ pub(super) enum Forecast {
 /// Processor time of the label's vault, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Known {
-    /// As if everything went in streams; at a constant rate, since its person signed on.
+    /// As if everything went in streams; at a constant rate, for as long as its label runs and its person is signed on.
     predicted_us: u64,
     /// As if each packet came alone.
     predicted_most_us: u64,
@@ -91,7 +91,10 @@ fn of(
             (least, most, whole(share.checked_div(u128::from(all.octets())).unwrap_or(0)))
         }
         Carried::Constant(_) => {
-            let age = status.sessions.iter().find(|one| one.id == session.id).map(|one| one.age);
+            // A session may be younger than both, which nobody tells: then less was used than is predicted.
+            let signed_on = status.sessions.iter().find(|one| one.id == session.id).map(|one| one.age);
+            let label = status.compartments.iter().find(|one| one.label.as_str() == session.label);
+            let age = signed_on.zip(label.map(|one| one.age)).map(|(one, other)| one.min(other));
             let mut each = None;
             for sa in sas {
                 each = Some(prices.of(sa.cipher, carried).and_then(|price| price.standing));

@@ -129,7 +129,9 @@ fn constant(world: &World) {
     assert!((500_000.0..900_000.0).contains(&wire), "{wire} octets a second");
     eventually(Duration::from_secs(60), "some seconds are paid for", || {
         let row = ledger(world);
-        row["predicted_us"] == row["predicted_most_us"] && number(&row, "used_us") > 100_000.0
+        let ratio = row["ratio_permille"].as_f64().unwrap_or_default() / 1e3;
+        let paid = row["predicted_us"] == row["predicted_most_us"] && number(&row, "used_us") > 100_000.0;
+        paid && ratio > 0.25 && ratio < 4.0
     });
 }
 
