@@ -45,12 +45,14 @@ fn number(of: &Value, name: &str) -> f64 {
 
 /// The laboratory's own study in its smallest form that tells a spread, and the prices of that run.
 fn measure(world: &World) -> String {
-    let study = STUDY.replace("blocks = 12\nseconds = 0.3", "blocks = 5\nseconds = 0.2");
+    let study = STUDY.replace("blocks = 12\nseconds = 0.3", "blocks = 8\nseconds = 0.2");
     assert_ne!(study, STUDY);
     let (file, run) = (text(&world.path("short.toml")), text(&world.path("lab")));
     fs::write(&file, study).expect("a study");
     world.levee(&["lab", "run", &file, "--quick", "--out", &run]).ok();
-    assert!(fs::read_to_string(world.path("lab/report.md")).expect("a report").contains("TCP_RR"));
+    // A busy host may cost a trial or two, and no more.
+    let report = fs::read_to_string(world.path("lab/report.md")).expect("a report");
+    assert!(report.contains("TCP_RR") && !report.contains("Absent here"), "{report}");
     world.levee(&["lab", "prices", &run]).ok()
 }
 
