@@ -8,6 +8,7 @@
 mod daemon;
 mod directions;
 mod emulated;
+mod guest;
 mod layers;
 mod mpi;
 mod places;
@@ -33,6 +34,7 @@ const FILES: &[(&str, &str)] = &[
     ("partition", include_str!("../../studies/partition.toml")),
     ("frames", include_str!("../../studies/frames.toml")),
     ("labelled", include_str!("../../studies/labelled.toml")),
+    ("selinux", include_str!("../../studies/selinux.toml")),
     ("vaulted", include_str!("../../studies/vaulted.toml")),
     ("layers", include_str!("../../studies/layers.toml")),
     ("protections", include_str!("../../studies/protections.toml")),
@@ -75,6 +77,9 @@ pub struct Arm {
     /// Below which directory the kernel's package is, of an arm that has a kernel of its own.
     #[serde(default, rename = "kernel-root", skip_serializing_if = "Option::is_none")]
     pub kernel_root: Option<PathBuf>,
+    /// What `scripts/guest` has made, of an arm that is a machine of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest: Option<PathBuf>,
 }
 
 impl Arm {
@@ -440,6 +445,7 @@ fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
             arms,
             &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
         )?)),
+        "selinux" => Ok(Box::new(guest::Guests::build(arms, study.rows_of(form).count())?)),
         "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
         "protections" => Ok(Box::new(protections::Protections::build(arms)?)),
         "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),

@@ -26,7 +26,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/operations"));
+pub(super) const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/operations"));
 const PORT: u16 = 7200;
 
 /// Of the plain arm's link.
@@ -51,18 +51,25 @@ fn beside(arm: &str) -> String {
 }
 
 /// One running program of operations: jobs in, answers out.
-struct Running {
+pub(super) struct Running {
     /// A directory that lasts, where it is not the compartment's own.
-    store: Option<String>,
+    pub(super) store: Option<String>,
+    /// On which processor it does them.
+    pub(super) processor: u64,
     /// Until the end: a program that reads no more jobs ends by itself.
     to: Option<Box<dyn Write>>,
     answers: Receiver<String>,
     child: Option<Child>,
 }
 
-/// A job's first words. Its processor is the last: interrupts tend to come to the first.
-fn words(row: &str, seconds: f64) -> String {
-    format!("{row} {} {}", (seconds * 1e3).ceil() as u64, processors() - 1)
+/// The last processor: interrupts tend to come to the first.
+fn last() -> u64 {
+    processors().saturating_sub(1) as u64
+}
+
+/// A job's first words.
+fn words(row: &str, seconds: f64, processor: u64) -> String {
+    format!("{row} {} {processor}", (seconds * 1e3).ceil() as u64)
 }
 
 impl Running {
@@ -71,12 +78,13 @@ impl Running {
         // The thread ends with what it reads.
         thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
+                // A machine's console ends lines as terminals do.
+                if tell.send(line.trim_end_matches('\r').to_owned()).is_err() {
                     return;
                 }
             }
         });
-        Running { store: None, to: Some(to), answers, child }
+        Running { store: None, processor: last(), to: Some(to), answers, child }
     }
 
     fn of(stream: TcpStream) -> io::Result<Running> {
@@ -85,7 +93,7 @@ impl Running {
     }
 
     /// A program that does jobs on its standard input.
-    fn spawn(mut command: Command) -> io::Result<Running> {
+    pub(super) fn spawn(mut command: Command) -> io::Result<Running> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -97,17 +105,38 @@ impl Running {
         Ok(Running::new(Box::new(to), Box::new(from), Some(child)))
     }
 
-    fn ask(&mut self, row: &str, seconds: f64) -> io::Result<Measured> {
+    pub(super) fn ask(&mut self, row: &str, seconds: f64) -> io::Result<Measured> {
         self.tell(row, seconds)?;
         self.hear(seconds)
     }
 
     fn tell(&mut self, row: &str, seconds: f64) -> io::Result<()> {
         let store = self.store.as_deref().unwrap_or_default();
-        let job = format!("{} {store}\n", words(row, seconds));
+        let job = format!("{} {store}", words(row, seconds, self.processor));
+        self.say(&job)
+    }
+
+    /// One line.
+    pub(super) fn say(&mut self, line: &str) -> io::Result<()> {
         let to = self.to.as_mut().ok_or_else(|| io::Error::other("it has been told to end"))?;
-        to.write_all(job.as_bytes())?;
+        to.write_all(format!("{line}\n").as_bytes())?;
         to.flush()
+    }
+
+    /// Of a machine at whose console a shell is: waits until it says this between `<<` and `>>`.
+    pub(super) fn expect(&mut self, word: &str, patience: Duration) -> io::Result<()> {
+        let (end, mut said) = (Instant::now() + patience, String::new());
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line =
+                self.answers.recv_timeout(left).map_err(|e| io::Error::other(format!("{e}; {said}")))?;
+            let found = line.split_once("<<").and_then(|(_, rest)| rest.split_once(">>"));
+            match found {
+                Some((status, _)) if status == word => return Ok(()),
+                Some((status, _)) => return Err(io::Error::other(format!("it answers {status}; {said}"))),
+                None => said.push_str(&format!("{line} ")),
+            }
+        }
     }
 
     fn hear(&mut self, seconds: f64) -> io::Result<Measured> {
@@ -515,7 +544,7 @@ impl Stand for Places {
             // The program stays on the last processor: who asks is beside it, since waking another one costs more than a link does; who
             // takes a stream is on another.
             let cpu = if row == "link-request" { processors() - 1 } else { 0 };
-            let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds)));
+            let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds, last())));
             let asked = thread::spawn(move || stay_on(cpu).and_then(|()| link(stream, &row, &job, seconds)));
             return asked.join().map_err(|_| io::Error::other("the link's client failed"))?;
         }

@@ -105,6 +105,17 @@ fn small_operations_are_measured_under_a_kernel_of_its_own_and_cost_more_there()
 }
 
 #[test]
+fn what_the_kernels_own_labels_cost_is_measured_in_machines_with_and_without_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, arms) = (["null-call", "open-close", "loopback-request"], ["off", "mls", "mls-cipso"]);
+    let mut study = Study::named("selinux").unwrap().unwrap();
+    let made = fs::canonicalize(programs().join("../guest")).expect("run scripts/guest");
+    study.arms.iter_mut().for_each(|arm| arm.guest = Some(made.clone()));
+    let run = smallest_of(dir.path(), study, &rows, &arms);
+    whole(&run, &rows, &arms);
+}
+
+#[test]
 fn what_slots_cost_is_seen_by_the_clock_and_within_them_operations_cost_what_they_do_without() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, arms) = (["steady", "woken", "sum"], ["native", "partition", "framed-5", "framed-50"]);

@@ -1,0 +1,189 @@
+//! A host whose kernel has labels of its own (`levee lab run selinux`): Debian's kernel in virtual machines, with SELinux off, with Debian's MLS
+//! policy enforced, and with CIPSO in each packet besides. Each machine is `scripts/guest`'s, on an emulated processor, and does jobs at
+//! its console.
+
+use super::places::{PROGRAM, Running};
+use super::{Arm, Measured, Stand};
+use crate::site::{Removed, text};
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a machine may take to boot on a loaded host.
+const BOOT: Duration = Duration::from_secs(120);
+/// Where the program is in a machine, and where it keeps files: in memory, since a machine has no disk.
+const JOBS: &str = "/operations jobs </dev/ttyS0";
+const STORE: &str = "/tmp";
+
+/// What makes an arm what it is, at the machine's console. The shell's domain is permissive: what the policy says is looked up, and not obeyed.
+fn prepared(arm: &str) -> Option<(&'static str, Vec<&'static str>)> {
+    const COMMON: [&str; 2] = [
+        "mount -t tmpfs tmpfs /tmp",
+        "mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm && ip link set lo up",
+    ];
+    const ENFORCED: [&str; 2] = [
+        "dd if=/policy-mls of=/sys/fs/selinux/load bs=8M && echo 1 >/sys/fs/selinux/enforce",
+        // (The shell's write says that it failed, and did not: what is so is looked at.)
+        "echo system_u:system_r:kernel_t:s0:c1 >/proc/self/attr/current; grep -q s0:c1 /proc/self/attr/current && grep -q 1 /sys/fs/selinux/enforce",
+    ];
+    const LABELLED: [&str; 4] = [
+        "netlabelctl cipsov4 add pass doi:16 tags:1",
+        "netlabelctl map del default",
+        "netlabelctl map add default address:127.0.0.0/8 protocol:cipsov4,16",
+        "netlabelctl map add default address:0.0.0.0/0 protocol:unlbl",
+    ];
+    match arm {
+        "off" => Some(("selinux=0", COMMON.to_vec())),
+        "mls" => Some(("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED].concat())),
+        "mls-cipso" => Some(("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED, &LABELLED].concat())),
+        _ => None,
+    }
+}
+
+/// What a machine starts with: `scripts/guest`'s, and the program behind it, as the kernel takes several archives one after the other.
+fn initramfs(made: &Path, part: &str) -> io::Result<Removed> {
+    let to = Removed(std::env::temp_dir().join(format!("levlab{}{part}", std::process::id())));
+    fs::copy(made.join("initramfs"), &to.0)?;
+    let mut file = OpenOptions::new().append(true).open(&to.0)?;
+    // The kernel looks for another archive at whole words alone.
+    let length = file.metadata()?.len();
+    file.set_len(length.next_multiple_of(4))?;
+    file.write_all(&archive(&[("operations", 0o100_755, PROGRAM), ("TRAILER!!!", 0, &[])]))?;
+    Ok(to)
+}
+
+/// Files in the form newc of cpio (Linux, Documentation/driver-api/early-userspace/buffer-format.rst): name, mode and content.
+fn archive(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(4), 0);
+    for (number, (name, mode, content)) in files.iter().enumerate() {
+        let fields = [number + 1, *mode as usize, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        out.extend_from_slice(b"070701");
+        out.extend(fields.iter().flat_map(|field| format!("{field:08X}").into_bytes()));
+        out.extend_from_slice(name.as_bytes());
+        out.push(0);
+        pad(&mut out);
+        out.extend_from_slice(content);
+        pad(&mut out);
+    }
+    out
+}
+
+/// A machine that runs.
+struct Guest {
+    running: Running,
+    /// So many more trials of a block it makes.
+    left: usize,
+    _packed: Removed,
+}
+
+impl Guest {
+    fn boot(arm: &Arm, trials: usize) -> io::Result<Guest> {
+        let fault = |what: &str| io::Error::other(what.to_owned());
+        let (arguments, commands) =
+            prepared(&arm.name).ok_or_else(|| fault("no way is known to build it"))?;
+        let made =
+            arm.guest.as_deref().ok_or_else(|| fault("its study does not say where its machine is"))?;
+        let kernel = made.join("kernel");
+        if !kernel.exists() {
+            return Err(fault(&format!("{} is not there: run scripts/guest", kernel.display())));
+        }
+        let packed = initramfs(made, &arm.name)?;
+        let mut c = Command::new("qemu-system-x86_64");
+        c.args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-no-reboot"]);
+        c.args(["-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-kernel"])
+            .arg(kernel);
+        c.args(["-initrd", &text(&packed.0), "-append"]);
+        c.arg(format!("console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off nokaslr {arguments}"));
+        let mut machine = Running::spawn(c)
+            .map_err(|e| io::Error::new(e.kind(), format!("qemu-system-x86_64 (qemu-system-x86): {e}")))?;
+        machine.expect("ready", BOOT)?;
+        for command in commands {
+            machine.say(command)?;
+            machine
+                .expect("0", BOOT)
+                .map_err(|e| io::Error::other(format!("in the machine, {command}: {e}")))?;
+        }
+        machine.say(JOBS)?;
+        machine.store = Some(STORE.to_owned());
+        // It has one.
+        machine.processor = 0;
+        Ok(Guest { running: machine, left: trials, _packed: packed })
+    }
+}
+
+/// The machines of a run. Each is booted anew for each block, since where a kernel and what is translated of it lie in memory is a matter of the
+/// boot: else the arms would be compared by one boot each.
+pub(super) struct Guests {
+    arms: Vec<(Arm, usize)>,
+    machines: BTreeMap<String, Guest>,
+    absent: Vec<(String, String)>,
+}
+
+impl Guests {
+    /// Boots them, of a study with so many rows. The first is the baseline, which each block has twice, and without which there is no run.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(super) fn build(arms: &[&Arm], rows: usize) -> io::Result<Guests> {
+        let mut all = Guests { arms: Vec::new(), machines: BTreeMap::new(), absent: Vec::new() };
+        for (number, arm) in arms.iter().enumerate() {
+            let trials = if number == 0 { 2 * rows } else { rows };
+            match Guest::boot(arm, trials) {
+                Ok(guest) => {
+                    all.machines.insert(arm.name.clone(), guest);
+                    all.arms.push(((*arm).clone(), trials));
+                }
+                Err(e) if number == 0 => return Err(e),
+                Err(e) => all.absent.push((arm.name.clone(), e.to_string())),
+            }
+        }
+        Ok(all)
+    }
+
+    /// An arm's machine, which has trials left.
+    fn machine(&mut self, arm: &str) -> io::Result<&mut Guest> {
+        if self.machines.get(arm).is_none_or(|guest| guest.left == 0) {
+            let found = self.arms.iter().find(|(one, _)| one.name == arm);
+            let (of, trials) = found.ok_or_else(|| io::Error::other("the arm was not built"))?;
+            // First it ends: two of it would take twice the memory.
+            drop(self.machines.remove(arm));
+            self.machines.insert(arm.to_owned(), Guest::boot(of, *trials)?);
+        }
+        self.machines.get_mut(arm).ok_or_else(|| io::Error::other("the arm was not built"))
+    }
+}
+
+impl Stand for Guests {
+    fn absent(&self) -> &[(String, String)] {
+        &self.absent
+    }
+
+    fn measure(&mut self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        let guest = self.machine(arm)?;
+        guest.left -= 1;
+        guest.running.ask(row, seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_one_that_others_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("archive");
+        fs::write(&path, archive(&[("operations", 0o100_755, b"one"), ("TRAILER!!!", 0, &[])])).unwrap();
+        let said = Command::new("busybox")
+            .args(["cpio", "-i", "-F", &text(&path)])
+            .current_dir(place.path())
+            .output()
+            .expect("install busybox-static");
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        assert_eq!(fs::read(place.path().join("operations")).unwrap(), b"one");
+    }
+}
