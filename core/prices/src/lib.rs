@@ -1,10 +1,10 @@
 //! What tunnels cost on a host: the laboratory measures it there and writes one small file (`levee lab prices`), and whoever asks for more
 //! protection is told of it.
 //!
-//! It is for telling alone. No crate that decides depends on this one (a test of the tree holds that), and what is wrong with the file is a
+//! It may not be asked by who decides: it is for telling alone. No crate that decides depends on this one (a test of the tree holds that), and what is wrong with the file is a
 //! price that nobody is told. It guesses nothing: what was not measured has no price.
 //!
-//! Begin reading with [`Book`].
+//! Begin reading with `lib.rs` ([`Book`]), then `file.rs`.
 
 mod file;
 mod words;

@@ -553,8 +553,9 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Locked(id, true) => drop(self.locked.insert(id)),
-                    Change::Locked(id, false) => drop(self.locked.remove(&id)),
+                    Change::Locked(id, on) => {
+                        _ = if on { self.locked.insert(id) } else { self.locked.remove(&id) }
+                    }
                     Change::Disabled(..) | Change::Known(..) | Change::Code(..) => {}
                     Change::Postures(_) | Change::Access(..) => {}
                     Change::Remove(id, label, addresses) => {

@@ -147,8 +147,7 @@ impl Server {
         let rules = Rules::new(&site_text, &options.programs);
         let networks = Networks::attach(&site, rules, &options.run.join(state::NETWORKS))
             .map_err(|e| Fatal::new("give the networks to their labels", e))?;
-        let step = "keep the services' programs in memory";
-        let mut images = Images::new().map_err(|e| Fatal::new(step, e))?;
+        let mut images = Images::new().map_err(|e| Fatal::new("keep the services' programs in memory", e))?;
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
         images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
@@ -191,10 +190,7 @@ impl Server {
             partition_makers: Makers::default(),
             framed: Framed::default(),
         };
-        if let Err(e) = server.start_all() {
-            server.stop();
-            return Err(e);
-        }
+        server.start_all().inspect_err(|_| server.stop())?;
         Ok(server)
     }
 

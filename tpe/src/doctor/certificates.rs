@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use zeroize::Zeroizing;
 
 /// What is said of the server's certificate.
 pub const SERVER: [&str; 4] = ["certificate", "clock", "server's certificate", "welcome"];
@@ -170,6 +171,9 @@ fn welcomed(tls: &mut ClientConnection, stream: &mut TcpStream) -> Result<(), St
     }
 }
 
+/// This workstation's chain, and its key.
+pub type Own = (Vec<u8>, Zeroizing<Vec<u8>>);
+
 /// What a server has shown, how the handshake went, and what the server said to this workstation's own certificate, where it was shown.
 type Talked = (Arc<levee_tls::Looker>, Result<(), String>, Option<Finding>);
 
@@ -210,7 +214,7 @@ pub fn server(
     mut stream: TcpStream,
     site: &Bundle,
     (authority, revoked): (&[u8], Option<&[u8]>),
-    own: Result<(Vec<u8>, Vec<u8>), Finding>,
+    own: Result<Own, Finding>,
     now: i64,
 ) -> Vec<Finding> {
     let [certificate, clock, left, welcome] = SERVER;

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use zeroize::Zeroizing;
 
 /// Where `levee-workstation.service` looks for the bundle.
 pub const BUNDLE: &str = "/etc/levee/workstation";
@@ -184,7 +185,7 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
 fn shown(
     read: &dyn Fn(&str) -> std::io::Result<Vec<u8>>,
     agent: &Result<Answer, String>,
-) -> Result<(Vec<u8>, Vec<u8>), Finding> {
+) -> Result<certificates::Own, Finding> {
     let [.., welcome] = certificates::SERVER;
     if let Ok(Answer::Status(status)) = agent
         && status.connected
@@ -192,11 +193,14 @@ fn shown(
         // A second path of one workstation's would be in the first one's way.
         return Err(Finding::has(welcome, "the trusted path is up"));
     }
-    match (read("chain.pem"), read("device.key")) {
+    let cannot = |error: &dyn std::fmt::Display| {
+        Finding::untried(welcome, format!("the workstation's own key cannot be read: {error}"))
+    };
+    // Before the key is in this process's memory.
+    levee_sys::sandbox::forbid_dumps().map_err(|error| cannot(&error))?;
+    match (read("chain.pem"), read("device.key").map(Zeroizing::new)) {
         (Ok(chain), Ok(key)) => Ok((chain, key)),
-        (Err(error), _) | (_, Err(error)) => {
-            Err(Finding::untried(welcome, format!("the workstation's own key cannot be read: {error}")))
-        }
+        (Err(error), _) | (_, Err(error)) => Err(cannot(&error)),
     }
 }
 

@@ -8,6 +8,19 @@ use levee_policy::{LabelName, ServiceName};
 
 use super::Launch;
 
+/// A directory that is moved into itself is one that nginx does not come to the end of. The way to it is compared as it is written.
+const MOVING: &str = r#"        set $way "$http_destination $uri";
+        if ($http_destination ~ "%[^/]*/.|[^:]//|[^!-~]") {
+            set $way odd;
+        }
+        if (-d $request_filename) {
+            set $way "directory $way";
+        }
+        if ($way ~ "^directory (odd$|(https?://[^/]*)?(/(own|below)/.+?)(/[^ ]*)? \3/?$)") {
+            return 403 "not written: a directory goes neither into itself nor to a name in one whose name is escaped\n";
+        }
+"#;
+
 /// Where its page lies inside.
 const PAGE: &str = "/etc/nginx/levee/index.html";
 /// What people may do beside reading, where the site says `uploads = true`.
@@ -113,18 +126,7 @@ http {{
         if ($http_destination !~* "^$|^(https?://[^/]*)?/(own|below)/([^/%]|%(?!2f))") {{
             return 403 "not written: the destination is a name beneath /own/\n";
         }}
-        # A directory that is moved into itself is one that nginx does not come to the end of. The way to it is compared as it is written.
-        set $way "$http_destination $uri";
-        if ($http_destination ~ "%[^/]*/.|[^:]//|[^!-~]") {{
-            set $way odd;
-        }}
-        if (-d $request_filename) {{
-            set $way "directory $way";
-        }}
-        if ($way ~ "^directory (odd$|(https?://[^/]*)?(/(own|below)/.+?)(/[^ ]*)? \3/?$)") {{
-            return 403 "not written: a directory goes neither into itself nor to a name in one whose name is escaped\n";
-        }}
-        location = / {{
+{MOVING}        location = / {{
             root /etc/nginx/levee;
             ssi on;
             ssi_silent_errors on;
