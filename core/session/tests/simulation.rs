@@ -553,11 +553,8 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
-                    Change::Locked(id, on) => {
-                        _ = if on { self.locked.insert(id) } else { self.locked.remove(&id) }
-                    }
-                    Change::Disabled(..) | Change::Known(..) | Change::Code(..) => {}
-                    Change::Postures(_) | Change::Access(..) => {}
+                    Change::Locked(id, true) => drop(self.locked.insert(id)),
+                    Change::Locked(id, false) => drop(self.locked.remove(&id)),
                     Change::Remove(id, label, addresses) => {
                         self.locked.remove(&id);
                         self.held.remove(&id);
@@ -568,6 +565,8 @@ impl World {
                             self.resting.insert((label.clone(), address), self.now.after(REST));
                         }
                     }
+                    // Nothing else is of a session.
+                    _ => {}
                 }
             }
         }
