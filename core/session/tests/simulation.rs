@@ -565,7 +565,6 @@ impl World {
                             self.resting.insert((label.clone(), address), self.now.after(REST));
                         }
                     }
-                    // Nothing else is of a session.
                     _ => {}
                 }
             }

@@ -123,7 +123,6 @@ impl Server {
         let lock = state::prepare(&options)?;
         let uids = Uids::claim_on_this_host(Place::Server)?;
         let logs = own_logs(&uids, &options)?;
-        let last_run = state::last_run(&options.state);
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let fault = |e| Fatal::new("open the tunnel", e);
         let steering = SteeringKey::random().map_err(fault)?;
@@ -152,9 +151,10 @@ impl Server {
         let mut processes = Processes::new()?;
         images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
         let (partitions, ways) = (Partition::all(&site)?, Way::all(&site)?);
-        // Before anybody has them: what changes from here on is seen.
-        let enrolled = renewing::Enrolled::read(&options.state);
         let mut server = Self {
+            // Before anybody has them: what changes from here on is seen.
+            enrolled: renewing::Enrolled::read(&options.state),
+            last_run: state::last_run(&options.state),
             options,
             passphrase,
             _lock: lock,
@@ -162,7 +162,6 @@ impl Server {
             site,
             site_text,
             uids,
-            enrolled,
             renewal: renewing::Renewal::default(),
             is_up: false,
             tunnels,
@@ -181,7 +180,6 @@ impl Server {
             logs,
             last_words: Vec::new(),
             keeping: Keeping::default(),
-            last_run,
             ending_labels: Endings::default(),
             held: Waiting::default(),
             leaving: BTreeMap::new(),
@@ -190,7 +188,10 @@ impl Server {
             partition_makers: Makers::default(),
             framed: Framed::default(),
         };
-        server.start_all().inspect_err(|_| server.stop())?;
+        if let Err(e) = server.start_all() {
+            server.stop();
+            return Err(e);
+        }
         Ok(server)
     }
 
