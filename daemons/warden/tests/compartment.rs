@@ -331,8 +331,17 @@ fn what_is_turned_off_ends_with_all_that_it_left_behind_and_starts_for_nobody_un
     let turn = |running: &mut Compartment, ticket, off: &[&str]| {
         running.turn(ticket, off.iter().map(|name| name.parse().unwrap()).collect()).unwrap();
         assert!(running.is_turning().is_some());
-        while lab.next(running) != Event::Turned {}
+        // What is on, and waited for, may start again before that is told.
+        let mut starts = 0;
+        loop {
+            match lab.next(running) {
+                Event::Turned => break,
+                Event::Service(1, report) => starts = report.starts,
+                _ => {}
+            }
+        }
         assert!(running.is_turning().is_none());
+        starts
     };
     let first = connect(81).unwrap();
     assert_eq!(hear(&first).unwrap(), b"x");
@@ -341,7 +350,7 @@ fn what_is_turned_off_ends_with_all_that_it_left_behind_and_starts_for_nobody_un
     assert_eq!(hear(&left).unwrap(), b"y", "something was left behind");
     assert!(refused(83), "off from the beginning");
 
-    turn(&mut running, 1, &["lingers", "never"]);
+    let before = turn(&mut running, 1, &["lingers", "never"]);
     for stream in [&first, &left] {
         assert!(!matches!(hear(stream), Ok(bytes) if !bytes.is_empty()), "its connections are over");
     }
@@ -350,6 +359,9 @@ fn what_is_turned_off_ends_with_all_that_it_left_behind_and_starts_for_nobody_un
     // What is on starts again.
     let _again = connect(82).unwrap();
     let starts = loop {
+        if before > 1 {
+            break before;
+        }
         if let Event::Service(1, report) = lab.next(&mut running) {
             assert!(report.trouble.is_none(), "{report:?}");
             if report.starts > 1 {
