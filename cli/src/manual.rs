@@ -104,6 +104,27 @@ const LEVEE: [Section; 5] = [
     ),
 ];
 
+/// Of levee-audit(5), behind its words.
+const AUDIT_EXAMPLES: Section = (
+    "EXAMPLES",
+    &[
+        ("levee audit show --follow", "See records as they are written."),
+        (
+            "levee audit show --action sign-on --verdict denied --since 1d",
+            "Who could not sign on since yesterday.",
+        ),
+        ("levee audit show --action access --json", "Who changed whom services are for, as JSON."),
+        (
+            "levee audit verify",
+            "Whether the log is the one that was written, as far as its own host can say.",
+        ),
+        (
+            "levee audit verify --auditor auditor.key --records 120000",
+            "The same with the auditor's key, which that host does not have; and not fewer records than when it was last looked at.",
+        ),
+    ],
+);
+
 /// Of levee-audit(5), before its words.
 const AUDIT: [Section; 3] = [
     (
@@ -175,6 +196,8 @@ pub fn audit() -> String {
         section(&mut page, heading, entries.iter().copied());
     }
     section(&mut page, "ACTIONS", Action::ALL.iter().map(|action| (action.as_str(), action.meaning())));
+    let (heading, entries) = AUDIT_EXAMPLES;
+    section(&mut page, heading, entries.iter().copied());
     page.push_str(".SH \"SEE ALSO\"\nlevee\\-audit\\-show(1), levee\\-audit\\-verify(1)\n");
     page
 }
