@@ -38,7 +38,8 @@ impl Sessions {
         Some(self.admitted(&record.user, &record.label, on))
     }
 
-    /// Tells the vaults of sessions that can reach something else than before; of which.
+    /// Tells the vaults of sessions that can reach something else than before; of which. A vault that cannot be told now, because it is lost or
+    /// was there before this process, may pass packets until it is told or dead: its sessions count, too.
     pub(crate) fn tell_changed(
         &mut self,
         before: Vec<(SessionId, Option<Vec<Reach>>)>,
@@ -47,11 +48,15 @@ impl Sessions {
         let mut told = BTreeSet::new();
         for (id, before) in before {
             let known = self.sessions.get(&id).filter(|session| session.vault != InVault::Absent);
-            let used = known.and_then(|session| self.used_labels.get(&session.record.label));
-            let is_up = used.is_some_and(|used| matches!(used.vault, Vault::Up { .. }));
-            if is_up && self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
+            let Some(used) = known.and_then(|session| self.used_labels.get(&session.record.label)) else {
+                continue;
+            };
+            let is_up = matches!(used.vault, Vault::Up { .. });
+            if self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
                 told.insert(id);
-                self.tell_vault(id, now);
+                if is_up {
+                    self.tell_vault(id, now);
+                }
             }
         }
         told

@@ -145,6 +145,17 @@ fn a_word_counts_once_it_is_recorded_and_is_answered_once_the_vault_has_it() {
     assert_eq!(answer(&server.hear(Event::LabelDied(label())), ADA), Some(&Reply::AccessChanged));
     assert_eq!(told(&server.hear(Event::LabelUp(label()))), [(id(ADA), 2), (id(MIA), 1)]);
 
+    // A vault that is lost may pass packets until it is dead: then alone it is so.
+    server.hear(Event::VaultOpened(label(), id(ADA)));
+    server.hear(Event::VaultOpened(label(), id(MIA)));
+    server.say(ADA, "mia", true);
+    assert_eq!(answer(&server.hear(Event::VaultOpened(label(), id(MIA))), ADA), Some(&Reply::AccessChanged));
+    server.hear(Event::VaultLost(label()));
+    let said = server.say(ADA, "mia", false);
+    assert_eq!((told(&said), answer(&said, ADA)), (vec![], None), "{said:?}");
+    assert_eq!(answer(&server.hear(Event::LabelDied(label())), ADA), Some(&Reply::AccessChanged));
+    server.hear(Event::LabelUp(label()));
+
     // What changes nothing tells nobody, and a person without a session needs none.
     for (user, admits) in [("mia", false), ("ugo", true)] {
         let said = server.say(ADA, user, admits);
