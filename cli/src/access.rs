@@ -56,14 +56,15 @@ impl Access {
     }
 }
 
-fn label(text: &str) -> Result<LabelName, String> {
-    LabelName::new(text).map_err(|e| format!("{}: {e}", output::shown(text)))
+/// The label that a person means, typed in any case and order of categories.
+fn label(text: &str, which: &Which) -> Result<LabelName, String> {
+    LabelName::new(text).map(|label| which.typed(label)).map_err(|e| format!("{}: {e}", output::shown(text)))
 }
 
 impl Change {
     fn say(&self, admits: bool) -> Result<ExitCode, String> {
         let fault = |text: &str, e: &dyn std::fmt::Display| format!("{}: {e}", output::shown(text));
-        let label = label(&self.label)?;
+        let label = label(&self.label, &self.which)?;
         let service = ServiceName::new(&self.service).map_err(|e| fault(&self.service, &e))?;
         let user = UserName::new(&self.name).map_err(|e| fault(&self.name, &e))?;
         let reaches = if admits { "reaches" } else { "does not reach" };
@@ -81,8 +82,10 @@ impl Change {
 }
 
 fn show(text: &str, which: &Which, json: bool) -> Result<ExitCode, String> {
-    let Answer::Accesses(services) = which.ask(&operator::Command::Accesses(label(text)?))? else {
-        return Err("the server answered another question".to_owned());
+    let services = match which.ask(&operator::Command::Accesses(label(text, which)?))? {
+        Answer::Accesses(services) => services,
+        Answer::Failed(why) => return Ok(output::refused(&why)),
+        _ => return Err("the server answered another question".to_owned()),
     };
     if json {
         output::json(&services)?;

@@ -229,7 +229,10 @@ impl Daemon {
                     self.handle(Event::Posture(id, Wish { posture, lasting, reason }));
                 }
                 Command::Accesses(label) => {
-                    operator.link.send(Answer::Accesses(self.machine.accesses_at(&label, None)));
+                    operator.link.send(match self.site.label(&label) {
+                        Some(_) => Answer::Accesses(self.machine.accesses_at(&label, None)),
+                        None => Answer::Failed(format!("the site has no label {label}")),
+                    });
                     self.operators.open.remove(&id);
                 }
                 Command::Access(wish) => {

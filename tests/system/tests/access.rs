@@ -87,7 +87,9 @@ fn an_owner_lets_people_reach_a_service_and_takes_it_back_while_it_runs_and_at_o
     let (run, state) = (text(&world.path("run")), text(&world.path("state")));
     world.levee(&["access", "deny", "plans", LABEL, "mia", "--run", &run]).ok();
     assert!(!reaches(&world, "ws2", PLANS));
-    let shown = world.levee(&["access", "show", LABEL, "--run", &run, "--json"]).ok();
+    let refused = world.levee(&["access", "show", "NOWHERE", "--run", &run]).refused();
+    assert!(refused.contains("the site has no label NOWHERE"), "{refused}");
+    let shown = world.levee(&["access", "show", "confidential", "--run", &run, "--json"]).ok();
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     assert_eq!(shown[1]["people"], serde_json::json!(["ada"]), "{shown}");
     let log = world.levee(&["audit", "show", "--state", &state, "--action", "access"]).ok();
