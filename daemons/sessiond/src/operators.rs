@@ -194,77 +194,9 @@ fn entering(what: operator::Entering) -> Entering {
 
 impl Daemon {
     pub(crate) fn hear_operator(&mut self, id: OperatorId) {
-        let until = self.now().after(PATIENCE);
         let Some(operator) = self.operators.open.get_mut(&id) else { return };
         match operator.link.hear::<Command>() {
-            Ok(Some(message)) if matches!(operator.state, State::Silent) => match message {
-                Command::Status => {
-                    let missing = self.vaults.labels().take(MAX_VAULTS).cloned().collect::<BTreeSet<_>>();
-                    self.operators.reports.retain(|label, _| self.vaults.has(label));
-                    for label in &missing {
-                        let mediated = || Some(SessiondToMediator::Report);
-                        self.vaults.send(label, || SessiondToVault::Report, mediated);
-                    }
-                    operator.state = State::Collecting { missing, compartments: None, until };
-                    self.ask_warden(SessiondRequest::Compartments);
-                }
-                Command::Prices => {
-                    let priced = self.priced();
-                    if let Some(mut operator) = self.operators.open.remove(&id) {
-                        operator.link.send(Answer::Prices(Box::new(priced)));
-                    }
-                }
-                Command::Partition(name, run) => {
-                    operator.state = State::Ending;
-                    self.ask_warden(SessiondRequest::Partition { name, run, ticket: id.0 });
-                }
-                Command::Disable(user, disable) => {
-                    operator.state = State::Ending;
-                    self.handle(Event::Disable(id, user, disable));
-                }
-                Command::Posture(wish) => {
-                    operator.state = State::Ending;
-                    let operator::Posture { name: posture, seconds, reason } = wish;
-                    let lasting = seconds.map(Duration::from_secs);
-                    self.handle(Event::Posture(id, Wish { posture, lasting, reason }));
-                }
-                Command::Accesses(label) => {
-                    operator.link.send(match self.site.label(&label) {
-                        Some(_) => Answer::Accesses(self.machine.accesses_at(&label, None)),
-                        None => Answer::Failed(format!("the site has no label {label}")),
-                    });
-                    self.operators.open.remove(&id);
-                }
-                Command::Access(wish) => {
-                    operator.state = State::Ending;
-                    self.handle(Event::Access(id, wish));
-                }
-                Command::Try(label) => {
-                    operator.state = State::Ending;
-                    self.handle(Event::Try(id, label));
-                }
-                Command::Enter(label, what) if what.is_bounded() => {
-                    let lasts = matches!(what, operator::Entering::Execute(_));
-                    operator.state = if lasts { State::Waiting } else { State::Ending };
-                    if lasts && self.operators.programs() > MOST_PROGRAMS {
-                        let why = format!("{MOST_PROGRAMS} operators wait for programs already");
-                        return self.operators.ended(id, Err(why));
-                    }
-                    self.handle(Event::Enter(id, label, entering(what)));
-                }
-                Command::Enter(..) => {
-                    let why = "too long, or nothing at all".to_owned();
-                    self.operators.ended(id, Err(why));
-                }
-                Command::Changed(user) => {
-                    let recorded = self.changed(user);
-                    self.operators.ended(id, recorded);
-                }
-                Command::End(shown) => {
-                    operator.state = State::Ending;
-                    self.handle(Event::End(id, shown));
-                }
-            },
+            Ok(Some(command)) if matches!(operator.state, State::Silent) => self.obey(id, command),
             Ok(None) => {}
             // One command a connection; one that is closed waits for nothing.
             _ => {
@@ -272,6 +204,80 @@ impl Daemon {
                 if let Some(Operator { state: State::Executing(label), .. }) = gone {
                     self.ask_warden(SessiondRequest::Abandon { label, ticket: id.0 });
                 }
+            }
+        }
+    }
+
+    /// The one command of a connection.
+    fn obey(&mut self, id: OperatorId, command: Command) {
+        let until = self.now().after(PATIENCE);
+        let Some(operator) = self.operators.open.get_mut(&id) else { return };
+        match command {
+            Command::Status => {
+                let missing = self.vaults.labels().take(MAX_VAULTS).cloned().collect::<BTreeSet<_>>();
+                self.operators.reports.retain(|label, _| self.vaults.has(label));
+                for label in &missing {
+                    let mediated = || Some(SessiondToMediator::Report);
+                    self.vaults.send(label, || SessiondToVault::Report, mediated);
+                }
+                operator.state = State::Collecting { missing, compartments: None, until };
+                self.ask_warden(SessiondRequest::Compartments);
+            }
+            Command::Prices => {
+                let priced = self.priced();
+                if let Some(mut operator) = self.operators.open.remove(&id) {
+                    operator.link.send(Answer::Prices(Box::new(priced)));
+                }
+            }
+            Command::Partition(name, run) => {
+                operator.state = State::Ending;
+                self.ask_warden(SessiondRequest::Partition { name, run, ticket: id.0 });
+            }
+            Command::Disable(user, disable) => {
+                operator.state = State::Ending;
+                self.handle(Event::Disable(id, user, disable));
+            }
+            Command::Posture(wish) => {
+                operator.state = State::Ending;
+                let operator::Posture { name: posture, seconds, reason } = wish;
+                let lasting = seconds.map(Duration::from_secs);
+                self.handle(Event::Posture(id, Wish { posture, lasting, reason }));
+            }
+            Command::Accesses(label) => {
+                operator.link.send(match self.site.label(&label) {
+                    Some(_) => Answer::Accesses(self.machine.accesses_at(&label, None)),
+                    None => Answer::Failed(format!("the site has no label {label}")),
+                });
+                self.operators.open.remove(&id);
+            }
+            Command::Access(wish) => {
+                operator.state = State::Ending;
+                self.handle(Event::Access(id, wish));
+            }
+            Command::Try(label) => {
+                operator.state = State::Ending;
+                self.handle(Event::Try(id, label));
+            }
+            Command::Enter(label, what) if what.is_bounded() => {
+                let lasts = matches!(what, operator::Entering::Execute(_));
+                operator.state = if lasts { State::Waiting } else { State::Ending };
+                if lasts && self.operators.programs() > MOST_PROGRAMS {
+                    let why = format!("{MOST_PROGRAMS} operators wait for programs already");
+                    return self.operators.ended(id, Err(why));
+                }
+                self.handle(Event::Enter(id, label, entering(what)));
+            }
+            Command::Enter(..) => {
+                let why = "too long, or nothing at all".to_owned();
+                self.operators.ended(id, Err(why));
+            }
+            Command::Changed(user) => {
+                let recorded = self.changed(user);
+                self.operators.ended(id, recorded);
+            }
+            Command::End(shown) => {
+                operator.state = State::Ending;
+                self.handle(Event::End(id, shown));
             }
         }
     }
