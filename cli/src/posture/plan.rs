@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use levee_ipc::operator::{Priced, ServerStatus, SessionStatus};
 use levee_policy::site::{self, Cipher, Site};
 use levee_policy::{LabelName, PostureName};
+use levee_prices::Carried;
 use serde::Serialize;
 
 use crate::operator::Which;
@@ -53,6 +55,8 @@ struct LabelPlan {
     changes: bool,
     /// How old keys may become, in seconds; none: as long as without a posture.
     key_life: Option<u64>,
+    /// Microseconds from one packet of a session to the next, where all leave at a constant rate.
+    interval_us: Option<u64>,
     /// Services that would be off.
     off: Vec<String>,
     /// Whether every program at the label would end, and those of services that are on start again: a service that is on is turned off.
@@ -63,7 +67,7 @@ struct LabelPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// Its label's ciphers stay, and its keys with them.
+    /// Its label's ciphers and rate stay, and its keys with them.
     Stays,
     /// It has to agree on new keys, by a cipher that it has had all along.
     NewKeys,
@@ -111,11 +115,16 @@ impl Plan {
     }
 }
 
-/// What a gigabyte costs in a stream by this cipher, where packets of this session go as those that were measured.
-fn gigabyte(priced: &Priced, session: &str, cipher: Option<Cipher>) -> Option<u64> {
-    let prices = priced.prices.as_ref().ok()?;
-    let (_, carried) = priced.sessions.iter().find(|(id, _)| id == session)?;
-    Some(prices.of(cipher?, (*carried)?)?.gigabyte?.middle())
+/// The constant rate of tunnels at a label for which this was asked, while these are in force.
+fn interval(
+    site: &Site,
+    label: &LabelName,
+    asked: &site::Protected,
+    in_force: &[PostureName],
+) -> Option<Duration> {
+    let label = site.label(label)?;
+    let tunnel = site.protected_under(asked, site.posture_at(&label, in_force.iter()));
+    site.vault().constant_interval(&label).or(tunnel.interval)
 }
 
 /// What it costs now and then.
@@ -123,11 +132,16 @@ fn costs(
     site: &Site,
     priced: &Priced,
     session: &SessionStatus,
-    (now, may, outcome): (&[Cipher], &[Cipher], Outcome),
+    (in_force, now, may, outcome): (&[PostureName], &[Cipher], &[Cipher], Outcome),
 ) -> (Option<u64>, Option<u64>) {
-    let protected = || {
-        let label = site.label(&session.label)?;
-        site.protected_by(&label, session.protections.iter(), may).ok()?.among(may).first().copied()
+    let label = site.label(&session.label);
+    let asked = label.and_then(|label| site.protected_by(&label, session.protections.iter(), may).ok());
+    let protected = || asked.as_ref()?.among(may).first().copied();
+    // A tunnel that is measured now is of a kind that would be then, but for how its packets go.
+    let carried = priced.sessions.iter().find(|(id, _)| *id == session.id).and_then(|(_, carried)| *carried);
+    let moved = || Some(Carried::at(interval(site, &session.label, asked.as_ref()?, in_force)));
+    let gigabyte = |cipher: Option<Cipher>, carried: Option<Carried>| {
+        Some(priced.prices.as_ref().ok()?.of(cipher?, carried?)?.gigabyte?.middle())
     };
     let only = now.first().filter(|_| now.len() == 1).copied();
     let then = match outcome {
@@ -136,7 +150,7 @@ fn costs(
         Outcome::Ends | Outcome::NotAllowed => None,
         Outcome::NewKeys | Outcome::NewCipher | Outcome::NoKeys => protected(),
     };
-    (gigabyte(priced, &session.id, only), gigabyte(priced, &session.id, then))
+    (gigabyte(only, carried), gigabyte(then, carried.and_then(|_| moved())))
 }
 
 fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Result<Planned, String> {
@@ -156,10 +170,14 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
     let key_life = |label: &LabelName, in_force: &[PostureName]| {
         site.posture_at(&site.label(label)?, in_force.iter())?.key_life()
     };
-    // Where keys may live less long than now all of them are replaced.
-    let narrower = |label: &LabelName| {
-        let (now, then) = (key_life(label, &now), key_life(label, &then));
-        then.is_some_and(|then| now.is_none_or(|now| then < now))
+    let rate = |label: &LabelName, in_force: &[PostureName]| {
+        interval(site, label, &site::Protected::default(), in_force)
+    };
+    // Where keys may live less long than now, or packets leave at another rate, all of them are replaced.
+    let anew = |label: &LabelName| {
+        let lives = (key_life(label, &now), key_life(label, &then));
+        let narrower = lives.1.is_some_and(|then| lives.0.is_none_or(|now| then < now));
+        narrower || rate(label, &now) != rate(label, &then)
     };
     let labels: BTreeMap<&LabelName, (Vec<Cipher>, Vec<Cipher>)> = (status.compartments.iter())
         .map(|compartment| &compartment.label)
@@ -184,10 +202,10 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
         let outcome = match labels.get(&session.label) {
             _ if !allowed => Outcome::NotAllowed,
             _ if !protected => Outcome::Ends,
-            Some((now, then)) if now == then && !narrower(&session.label) => Outcome::Stays,
+            Some((now, then)) if now == then && !anew(&session.label) => Outcome::Stays,
             _ => follows(&suites, may, !session.protections.is_empty()),
         };
-        let (gigabyte_us, gigabyte_us_then) = costs(site, priced, session, (&suites, may, outcome));
+        let (gigabyte_us, gigabyte_us_then) = costs(site, priced, session, (&then, &suites, may, outcome));
         SessionPlan {
             gigabyte_us,
             gigabyte_us_then,
@@ -207,12 +225,22 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
         more: status.session_count.saturating_sub(sessions.len() as u64),
         labels: (labels.into_iter())
             .map(|(label, (ciphers, ciphers_then))| {
-                let changes = ciphers != ciphers_then || narrower(label);
+                let changes = ciphers != ciphers_then || anew(label);
                 let key_life = key_life(label, &then).map(|life| life.as_secs());
+                let interval_us = rate(label, &then).and_then(|time| u64::try_from(time.as_micros()).ok());
                 let (before, off) = (off(label, &now), off(label, &then));
                 let restarts = off.iter().any(|name| !before.contains(name));
                 let (now, then) = (ciphers, ciphers_then);
-                LabelPlan { label: label.to_string(), now, then, changes, key_life, off, restarts }
+                LabelPlan {
+                    label: label.to_string(),
+                    now,
+                    then,
+                    changes,
+                    key_life,
+                    interval_us,
+                    off,
+                    restarts,
+                }
             })
             .collect(),
         sessions,
@@ -266,7 +294,8 @@ impl Planned {
                 off => off.join(" "),
             };
             let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
-            vec![row.label.clone(), words(&row.now), then, life, off]
+            let rate = row.interval_us.map_or_else(|| "-".to_owned(), |us| format!("one in {us} us"));
+            vec![row.label.clone(), words(&row.now), then, life, rate, off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -296,7 +325,7 @@ impl Planned {
             self.posture,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
-            table(&["LABEL", "NOW", "THEN", "KEYS LIVE", "SERVICES OFF THEN"], labels.collect()),
+            table(&["LABEL", "NOW", "THEN", "KEYS LIVE", "PACKETS", "SERVICES OFF THEN"], labels.collect()),
             table(&heading, sessions.collect()),
         );
         if self.more > 0 {
@@ -313,7 +342,6 @@ impl Planned {
 mod tests {
     use super::*;
     use levee_ipc::operator::InForce;
-    use levee_prices::Carried;
 
     const SITE: &str = concat!(
         include_str!("../../../conf/small/site.toml"),
@@ -338,6 +366,9 @@ services = []
 [[posture]]
 name = "brief"
 key-life = "5m"
+[[posture]]
+name = "even"
+constant-rate = true
 "#
     );
 
@@ -381,6 +412,10 @@ key-life = "5m"
         // The server changes the keys wherever the list is another.
         assert_eq!(outcome(&status, "same"), Outcome::NewKeys);
         assert_eq!(outcome(&status, "brief"), Outcome::NewKeys);
+        assert_eq!(outcome(&status, "even"), Outcome::NewKeys);
+        assert!(of(&status, "even").unwrap().render().contains("one in 4000 us"));
+        // The prices have none of a constant rate.
+        assert_eq!(costs("even"), (aes, None));
         status.postures = vec![InForce { name: "siege".parse().unwrap(), seconds: None }];
         assert_eq!(outcome(&status, "siege"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
@@ -390,7 +425,7 @@ key-life = "5m"
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
         let error = of(&status, "seige").unwrap_err();
-        assert!(error.contains("siege alert same few quiet brief default"), "{error}");
+        assert!(error.contains("siege alert same few quiet brief even default"), "{error}");
         status.postures.clear();
         assert_eq!(outcome(&status, "brief"), Outcome::NoKeys);
         let quiet = |status: &ServerStatus| {

@@ -126,6 +126,17 @@ fn what_asks_for_nothing_more_or_cannot_be_had_is_a_problem_of_the_site() {
     let base = BASE.replace("agree = []", "agree = [\"SECRET\"]");
     let problems_of = Site::parse(&format!("{base}{agree}")).unwrap_err();
     assert!(problems_of.iter().any(|problem| problem.to_string().contains("stacks that must agree")));
+    // A posture with a constant rate, likewise.
+    let even = "[[posture]]\nname = \"even\"\nconstant-rate = true\n";
+    assert!(Site::parse(&format!("{BASE}{even}")).is_ok());
+    for (base, why) in [
+        (base, "stacks that must agree"),
+        (BASE.replace("workers = 1 ", "workers = 2 "), "a rate of its own"),
+        (BASE.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]"), "whose datagrams have no room"),
+    ] {
+        let problems = Site::parse(&format!("{base}{even}")).unwrap_err();
+        assert!(problems.iter().any(|problem| problem.to_string().contains(why)), "{why}: {problems:?}");
+    }
     let service = |range: &str, name: &str, port: u16, protection: &str| {
         format!(
             "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"tcp\"\nrange = \"{range}\"\nmode = \"direct\"\n\

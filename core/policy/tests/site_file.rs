@@ -127,7 +127,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
     case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     // Postures.
-    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `key-life`, `people`, `hosts`, `services`"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `key-life`, `constant-rate`, `people`, `hosts`, `services`"),
     case("[limits]", "[[posture]]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `name`", "add, for instance"),
     case("[limits]", "[[posture]]\nname = \"default\"\nciphers = [\"aes-256-gcm\"]\n[limits]", "\"default\"", "bad-value", None, "what the other tables say", "another name"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-265-gcm\"]\n[limits]", "\"aes-265-gcm\"", "unknown-name", Some("aes-256-gcm"), "`aes-265-gcm` is no cipher", "did you mean `aes-256-gcm`?"),
@@ -139,6 +139,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[[posture]]\nname = \"siege\"\npeople = [\"adda\"]\n[limits]", "\"adda\"", "unknown-name", Some("ada"), "`adda` is no user of the site", "did you mean `ada`?"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nhosts = [\"ws1\", \"ws9\"]\n[limits]", "\"ws9\"", "unknown-name", Some("ws1"), "`ws9` is no host of the site", "did you mean `ws1`?"),
     case("[limits]", "[[posture]]\nname = \"siege\"\npeople = [\"ada\", \"ada\"]\n[limits]", "\"ada\"]", "duplicate", None, "`ada` stands here twice", "once"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\nconstant-rate = false\n[limits]", "false\n[limits]", "bad-value", None, "takes no constant rate away", "leave it out"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nkey-life = \"30s\"\n[limits]", "\"30s\"\n[limits]", "out-of-bounds", None, "`key-life` is 30s", "\"1m\" to \"1h\""),
     case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nkey-life = \"5m\"\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nservices = [\"webb\"]\n[limits]", "\"webb\"", "unknown-name", Some("web"), "`webb` is no service of the site", "did you mean `web`?"),

@@ -453,7 +453,7 @@ impl Sessions {
         let status = self.status(client);
         self.answer(client, Reply::Resumed(status));
         if renew {
-            self.reply(client, Reply::Renew);
+            self.reply_renew(client, id);
         }
     }
 

@@ -313,7 +313,8 @@ pub enum Output {
     Vault(LabelName, ToVault),
     /// Answer to [`Event::Wanted`]: the session for which the TPE may have keys, if it may.
     Keys(u64, Option<KeyRecord>),
-    /// To the keyer: this session's keys are gone from its vault, or the keyer does not know it; agree them anew.
+    /// To the keyer: this session's keys are gone from its vault, or the keyer does not know it, or knows what counts no more; where there
+    /// are none, agree them anew.
     Renew(KeyRecord),
     /// To the keyer: agree on these ciphers alone at this label, for keys that become no older than this where it is said, and rekey what
     /// is there where it had others before or a longer life.
@@ -398,12 +399,14 @@ pub struct KeyRecord {
     pub id: SessionId,
     /// Its inner addresses: what the TPE may be.
     pub inner: Vec<IpAddr>,
+    /// What its tunnel must have now: by what was asked for it, and by the posture in force.
+    pub protected: Protected,
     grant: Grant<Keys>,
 }
 
 impl KeyRecord {
-    pub(crate) fn new(id: SessionId, inner: Vec<IpAddr>, grant: Grant<Keys>) -> Self {
-        Self { id, inner, grant }
+    pub(crate) fn new(id: SessionId, inner: Vec<IpAddr>, protected: Protected, grant: Grant<Keys>) -> Self {
+        Self { id, inner, protected, grant }
     }
 
     /// Whose keys, at which label, and what may be reached by them.
@@ -466,8 +469,13 @@ pub enum Reply {
     SignedOff(String),
     /// Unasked: the session is locked, and why.
     LockedUnasked(String),
-    /// Unasked: the server's keyer does not know the TPE; negotiate anew.
-    Renew,
+    /// Unasked: the server's keyer does not know the TPE, or keys are to be others than before; negotiate anew.
+    Renew {
+        /// The session's label.
+        label: LabelName,
+        /// What its tunnel must have now.
+        protected: Protected,
+    },
 }
 
 /// What a refusal is about; the client hears it so.

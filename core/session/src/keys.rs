@@ -64,8 +64,11 @@ impl Sessions {
 
     pub(crate) fn key_record(&self, id: SessionId, grant: Grant<Keys>) -> Option<KeyRecord> {
         let session = self.sessions.get(&id)?;
-        matches!(session.phase, Phase::Open(_))
-            .then(|| KeyRecord::new(id, session.record.inner.clone(), grant))
+        if !matches!(session.phase, Phase::Open(_)) {
+            return None;
+        }
+        let protected = self.tunnel(&session.record.label, grant.action().protected());
+        Some(KeyRecord::new(id, session.record.inner.clone(), protected, grant))
     }
 
     /// Why there are no keys now, whatever the policy says.
@@ -121,10 +124,30 @@ impl Sessions {
     pub(crate) fn renew(&mut self, id: SessionId) {
         let Some(Session { phase: Phase::Open(open), .. }) = self.sessions.get_mut(&id) else { return };
         match open.link {
-            Link::Attached(client) => self.reply(client, Reply::Renew),
+            Link::Attached(client) => self.reply_renew(client, id),
             Link::Detached(_) => open.renewing = true,
             // A workstation comes by itself where a packet waits.
             Link::Elsewhere => {}
+        }
+    }
+
+    /// Asks a session's TPE to come with keys for what its tunnel must be now.
+    pub(crate) fn reply_renew(&mut self, client: ClientId, id: SessionId) {
+        let Some(Session { record, phase: Phase::Open(open), .. }) = self.sessions.get(&id) else { return };
+        let label = record.label.clone();
+        let protected = self.tunnel(&label, open.grant.action().protected());
+        self.reply(client, Reply::Renew { label, protected });
+    }
+
+    /// The tunnels of a label's sessions must be others than they are: the keyer is told what counts, and each TPE comes with other keys.
+    pub(crate) fn tunnels_anew(&mut self, label: &LabelName) {
+        let open =
+            |session: &Session| session.record.label == *label && matches!(session.phase, Phase::Open(_));
+        let ids: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, session)| open(session)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.keys_lost(id);
+            self.renew(id);
         }
     }
 

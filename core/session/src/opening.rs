@@ -224,8 +224,7 @@ impl Sessions {
         };
         self.transition(id, |phase| match phase {
             Phase::Making { grant, client, .. } => {
-                let protected = grant.action().protected().clone();
-                opened = Some((client, grant.action().reach().to_vec(), protected));
+                opened = Some((client, grant.action().reach().to_vec(), grant.action().protected().clone()));
                 let (link, lock) = (Link::Attached(client), Lock::Used(active));
                 Phase::Open(Open { grant, link, lock, keys_lost: false, renewing: false })
             }
@@ -239,6 +238,7 @@ impl Sessions {
         self.reach_told(id, now);
         if let Some((client, reach, protected)) = opened {
             self.watch_idle(active, Timer::Session(id));
+            let protected = self.tunnel(&label, &protected);
             self.answer(client, Reply::Opened { id, label, inner, reach, protected });
         }
         self.answer_tickets(id);

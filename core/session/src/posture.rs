@@ -7,7 +7,7 @@ use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
-use levee_policy::site::{Cipher, Posture, Reach};
+use levee_policy::site::{Cipher, Posture, Protected, Reach};
 use levee_policy::{LabelName, PostureName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -141,19 +141,26 @@ impl Sessions {
             return;
         }
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
-        let before: Vec<_> =
-            up.map(|(label, _)| (label.clone(), self.ciphers(label), self.key_life(label))).collect();
+        let before: Vec<_> = up
+            .map(|(label, _)| {
+                (label.clone(), self.ciphers(label), self.key_life(label), self.interval(label))
+            })
+            .collect();
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.in_force = to;
         self.await_posture_ends();
         self.withdraw_barred_releases();
         let services = self.tell_warden();
         let mut pending = BTreeMap::new();
-        for (label, ciphers, life) in before {
+        for (label, ciphers, life, interval) in before {
             let now = self.key_life(&label);
             let narrower = now.is_some_and(|now| life.is_none_or(|life| now < life));
-            if self.ciphers(&label) != ciphers || narrower {
-                let number = self.tell_ciphers(&label, narrower);
+            let otherwise = self.interval(&label) != interval;
+            if self.ciphers(&label) != ciphers || narrower || otherwise {
+                let number = self.tell_ciphers(&label, narrower || otherwise);
+                if otherwise {
+                    self.tunnels_anew(&label);
+                }
                 pending.insert(label, number);
             } else if now != life {
                 self.tell_keyer_of(label);
@@ -251,6 +258,19 @@ impl Sessions {
     /// How old keys at a label may become now, where a posture says so.
     fn key_life(&self, label: &LabelName) -> Option<Duration> {
         self.posture_at(label).and_then(Posture::key_life)
+    }
+
+    /// The constant rate of a label's tunnels that ask for none themselves.
+    fn interval(&self, label: &LabelName) -> Option<Duration> {
+        self.site
+            .label(label)
+            .and_then(|known| self.site.vault().constant_interval(&known))
+            .or_else(|| self.tunnel(label, &Protected::default()).interval)
+    }
+
+    /// What a tunnel must have now for which this was asked.
+    pub fn tunnel(&self, label: &LabelName, protected: &Protected) -> Protected {
+        self.site.protected_under(protected, self.posture_at(label))
     }
 
     /// A keyer that is new has been told nothing.

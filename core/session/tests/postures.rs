@@ -1,7 +1,7 @@
 //! A change of posture: recorded first, told to every vault and then the keyer, over when no vault has keys from before.
 
 use levee_policy::Site;
-use levee_policy::site::Cipher;
+use levee_policy::site::{Cipher, Protected};
 use levee_session::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,9 @@ key-life = "5m"
 [[posture]]
 name = "briefer"
 key-life = "2m"
+[[posture]]
+name = "even"
+constant-rate = true
 [[posture]]
 name = "quiet"
 services = []
@@ -490,4 +493,74 @@ fn a_shorter_life_of_keys_replaces_all_that_there_are_and_a_longer_one_none() {
     let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
     assert_eq!((life(&said), anew(&said)), (Some(Some(300)), false));
     assert_eq!(life(&server.wish(None, None)), Some(None));
+}
+
+/// How the keyer is to have packets go, and how the workstation: at which interval; none: as they come.
+fn intervals(said: &[Output]) -> (Option<Option<u64>>, Option<Option<u64>>) {
+    let millis = |protected: &Protected| protected.interval.map(|time| time.as_millis() as u64);
+    let keyer = said.iter().find_map(|one| match one {
+        Output::Renew(record) => Some(millis(&record.protected)),
+        _ => None,
+    });
+    let client = said.iter().find_map(|one| match one {
+        Output::Reply(CLIENT, Reply::Renew { protected, .. } | Reply::Opened { protected, .. }) => {
+            Some(millis(protected))
+        }
+        _ => None,
+    });
+    (keyer, client)
+}
+
+#[test]
+fn a_constant_rate_is_told_to_keyer_and_workstation_and_acknowledged_when_nothing_goes_otherwise() {
+    let (mut server, id) = Server::new();
+    let change = |server: &mut Server, posture, expected| {
+        let said = server.wish(posture, None);
+        let keyer = said.iter().position(|one| matches!(one, Output::Renew(_)));
+        let client = said.iter().position(|one| matches!(one, Output::Reply(_, Reply::Renew { .. })));
+        assert!(keyer < client, "the keyer knows what counts before the workstation comes: {said:?}");
+        assert_eq!((intervals(&said), answer(&said)), ((Some(expected), Some(expected)), None), "{said:?}");
+        let anew = |one: &Output| matches!(one, Output::Vault(_, ToVault::Ciphers(_, _, true)));
+        assert!(said.iter().any(anew), "what there is is old: {said:?}");
+        let (number, _) = told(&said).unwrap();
+        assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    };
+    change(&mut server, Some("even"), Some(4));
+    // A keyer that is new, and keys that are asked for.
+    assert_eq!(intervals(&server.hear(Event::KeyerCame)).0, Some(Some(4)));
+    let keys = |server: &mut Server| {
+        let said = server.hear(Event::Wanted {
+            ticket: 1,
+            device: "ws1".parse().unwrap(),
+            label: LABEL.parse().unwrap(),
+            accreditation: Some("UNCLASSIFIED..SECRET//NATO,MED".into()),
+        });
+        said.iter().find_map(|one| match one {
+            Output::Keys(1, Some(record)) => Some(record.protected.interval),
+            _ => None,
+        })
+    };
+    assert_eq!(keys(&mut server), Some(Some(Duration::from_millis(4))));
+    // Whose trusted path is lost meanwhile hears of it when they are back.
+    server.hear(Event::Gone(CLIENT));
+    let said = server.wish(None, None);
+    assert_eq!(intervals(&said), (Some(None), None), "{said:?}");
+    let (device, again) = ("ws1".parse().unwrap(), ClientId(2));
+    server.hear(Event::Hello { client: again, device, fingerprint: [1; 32] });
+    let said = server.hear(Event::Request(again, Request::Resume(id)));
+    let renewed = |one: &Output| matches!(one, Output::Reply(to, Reply::Renew { protected, .. }) if *to == again && protected.interval.is_none());
+    assert!(said.iter().any(renewed), "{said:?}");
+    assert_eq!(keys(&mut server), Some(None));
+}
+
+#[test]
+fn a_session_that_is_opened_under_a_constant_rate_has_it_from_the_beginning() {
+    let (mut server, before) = Server::new();
+    let said = server.wish(Some("even"), None);
+    server.moved(told(&said).unwrap().0, vec![]);
+    let (id, said) = server.level(8);
+    assert!(intervals(&said).1.is_none(), "{said:?}");
+    server.hear(Event::VaultClosed(LABEL.parse().unwrap(), before));
+    let said = server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+    assert_eq!(intervals(&said).1, Some(Some(4)), "{said:?}");
 }

@@ -24,8 +24,8 @@ const SERVER_LIFE: Duration = Duration::from_secs(70 * 60);
 const LIFE_JITTER: Duration = Duration::from_secs(10 * 60);
 /// How long packets under keys that were replaced may still arrive.
 const OVERLAP: Duration = Duration::from_secs(5);
-/// The same where a label's ciphers were changed: whoever did that waits for the old keys' end.
-const MOVED_OVERLAP: Duration = Duration::from_secs(1);
+/// The same where what a label's tunnels must be was changed: whoever did that waits for the old keys' end.
+pub(crate) const MOVED_OVERLAP: Duration = Duration::from_secs(1);
 /// A child younger than this may not be in its vault yet.
 const YOUNG: Duration = Duration::from_secs(1);
 /// How long to wait before a rekeying that failed is tried again.

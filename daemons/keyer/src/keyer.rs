@@ -53,6 +53,8 @@ pub enum Timer {
     Forget(LabelName, u32),
     /// This session's IKE SA is to be made anew.
     Connect(SessionId),
+    /// No packet that was under way when another took this IKE SA's place can still arrive.
+    Leave(SessionId, IkeId),
     /// Tell what was dropped.
     Report,
 }
@@ -430,6 +432,7 @@ impl Keyer {
                 }
                 Timer::Settle(session) => self.settle(session),
                 Timer::Connect(session) => self.connect_again(session),
+                Timer::Leave(session, ike) => self.leave(session, ike),
                 Timer::Report => {
                     self.report();
                     self.at(REPORT, Timer::Report);

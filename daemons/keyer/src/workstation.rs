@@ -1,5 +1,6 @@
 //! A workstation's part: one session, one IKE SA with the server for it, on the session's own port.
 
+use crate::children::MOVED_OVERLAP;
 use crate::keyer::{Keyer, Timer};
 use levee_ike::{
     ChildDecision, ChildError, ChildRequested, CloseReason, Command, Identity, IkeId, Peer, PeerCertificate,
@@ -34,7 +35,7 @@ struct Live {
     certificate: Option<PeerCertificate>,
     /// The one that is to take its place.
     connecting: Option<IkeId>,
-    /// Those whose place was taken, until the new one has a child.
+    /// Those whose place was taken, until the new one has had a child for a while.
     old: Vec<IkeId>,
     /// The TPE knows that there are keys.
     completed: bool,
@@ -251,7 +252,15 @@ impl Keyer {
     pub(crate) fn child_came(&mut self, session: SessionId) {
         let Some(live) = self.workstation.of(session) else { return };
         live.failures = 0;
-        for ike in std::mem::take(&mut live.old) {
+        // Packets under their keys may still be under way.
+        for ike in live.old.clone() {
+            self.at(MOVED_OVERLAP, Timer::Leave(session, ike));
+        }
+    }
+
+    /// What the keys of an IKE SA whose place was taken have carried has arrived.
+    pub(crate) fn leave(&mut self, session: SessionId, ike: IkeId) {
+        if self.workstation.of(session).is_some_and(|live| live.old.contains(&ike)) {
             let _ = self.command(Command::CloseIke { ike });
         }
     }

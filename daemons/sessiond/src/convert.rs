@@ -86,9 +86,9 @@ pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
     keyer::KeyRecord {
         carriage: site
             .label(keys.label())
-            .map_or(Carriage::default(), |label| carriage(site, &label, keys.protected())),
-        ciphers: keys.protected().ciphers.clone(),
-        key_life: keys.protected().key_life,
+            .map_or(Carriage::default(), |label| carriage(site, &label, &record.protected)),
+        ciphers: record.protected.ciphers.clone(),
+        key_life: record.protected.key_life,
         session: record.id,
         device: keys.host().clone(),
         label: keys.label().clone(),
@@ -157,7 +157,10 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::Notice(reason) => client::Reply::Notice { reason },
         Reply::SignedOff(reason) => client::Reply::SignedOff { reason },
         // The passes are put in where they are kept.
-        Reply::Renew => client::Reply::Renew { passes: Vec::new() },
+        Reply::Renew { label, protected } => {
+            let carriage = carriage(site, &site.label(&label)?, &protected);
+            client::Reply::Renew { passes: Vec::new(), carriage }
+        }
     })
 }
 

@@ -10,6 +10,8 @@ use levee_ipc::operator::{self, Answer, Command, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Report, SessiondToVault};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus, SessiondRequest};
 use levee_policy::LabelName;
+use levee_policy::site::Cipher;
+use levee_prices::Carried;
 use levee_session::{Entering, Event, OperatorId, Shown, Time, Wish};
 use rustix::net::SocketFlags;
 use std::collections::{BTreeMap, BTreeSet};
@@ -300,9 +302,17 @@ impl Daemon {
         }
     }
 
+    /// How a session's packets go now, where the laboratory measures tunnels of that kind.
+    fn carried(&self, shown: &Shown) -> Option<Carried> {
+        let label = self.site.label(&shown.label)?;
+        // With whichever cipher: what it is sealed by is its vault's to say.
+        let asked = self.site.protected_by(&label, shown.protections.iter(), Cipher::all()).ok()?;
+        prices::carried(&self.site, &label, &self.machine.tunnel(&shown.label, &asked))
+    }
+
     fn priced(&mut self) -> operator::Priced {
         let row = |shown: Shown| {
-            let carried = prices::carried_with(&self.site, &shown.label, shown.protections.iter());
+            let carried = self.carried(&shown);
             (shown.id.to_string(), carried)
         };
         let sessions = self.machine.shown().take(MAX_SESSIONS).map(row).collect();

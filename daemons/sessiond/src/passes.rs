@@ -34,7 +34,7 @@ impl Passes {
     pub fn give(&mut self, reply: &mut Reply) {
         match reply {
             Reply::Opened(opened) => opened.passes = self.take(),
-            Reply::Renew { passes } => *passes = self.take(),
+            Reply::Renew { passes, .. } => *passes = self.take(),
             _ => {}
         }
     }
@@ -60,9 +60,9 @@ mod tests {
     }
 
     fn given(passes: &mut Passes) -> Vec<u8> {
-        let mut reply = Reply::Renew { passes: Vec::new() };
+        let mut reply = Reply::Renew { passes: Vec::new(), carriage: Default::default() };
         passes.give(&mut reply);
-        let Reply::Renew { passes } = reply else { panic!("another reply") };
+        let Reply::Renew { passes, .. } = reply else { panic!("another reply") };
         passes.iter().map(|pass| pass.name[0]).collect()
     }
 

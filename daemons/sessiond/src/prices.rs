@@ -1,8 +1,8 @@
 //! What tunnels cost on this host: a file that an operator may have put among sessiond's own (`levee lab prices --state`). It is told to whoever
 //! opens a session, and to operators. Nothing is decided by it, and one that is not there, damaged or of another host costs nobody a session.
 
+use levee_policy::Label;
 use levee_policy::site::{Protected, Site};
-use levee_policy::{Label, LabelName};
 use levee_prices::{Book, Carried, Host, Kind, MOST_OCTETS, Prices as Measured, Told, Unpriced};
 use levee_session::Time;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
@@ -68,18 +68,19 @@ impl Prices {
         self.book().at(seconds(now)).cloned()
     }
 
-    /// What the tunnel of a session costs that is opened now: sealed by the preferred one of what it may be, these being the label's.
+    /// What the tunnel of a session costs that is opened now, and would cost `without` what was asked for it: sealed by the preferred one of
+    /// what it may be, these being the label's.
     pub fn told(
         &mut self,
         site: &Site,
         label: &Label,
-        (protected, ciphers): (&Protected, &[levee_policy::site::Cipher]),
+        (protected, without, ciphers): (&Protected, &Protected, &[levee_policy::site::Cipher]),
         now: Time,
     ) -> Told {
         let of = |protected: &Protected| -> Kind {
             Some((*protected.among(ciphers).first()?, carried(site, label, protected)?))
         };
-        self.book().forecast(seconds(now), of(protected), of(&Protected::default()))
+        self.book().forecast(seconds(now), of(protected), of(without))
     }
 }
 
@@ -100,21 +101,10 @@ pub fn carried(site: &Site, label: &Label, protected: &Protected) -> Option<Carr
     plain.then(|| Carried::at(interval))
 }
 
-/// The same of a session that has these protections.
-pub fn carried_with<'a>(
-    site: &Site,
-    label: &LabelName,
-    names: impl Iterator<Item = &'a levee_policy::ProtectionName>,
-) -> Option<Carried> {
-    let label = site.label(label)?;
-    // With whichever cipher: what it is sealed by is its vault's to say.
-    let protected = site.protected_by(&label, names, levee_policy::site::Cipher::all()).ok()?;
-    carried(site, &label, &protected)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_policy::LabelName;
     use levee_policy::site::Cipher;
     use std::fs::File;
 
@@ -136,8 +126,9 @@ mod tests {
         let label = site.label(&LabelName::new("SECRET//NATO,MED").unwrap()).unwrap();
         let mut prices = Prices::new(File::open(place.path()).unwrap().into(), here());
         let now = Time::default().after(std::time::Duration::from_secs(2_000));
+        let none = Protected::default();
         let mut told = || {
-            let told = prices.told(&site, &label, (&Protected::default(), Cipher::all()), now);
+            let told = prices.told(&site, &label, (&none, &none, Cipher::all()), now);
             told.map(|told| told.price.gigabyte.unwrap().middle())
         };
         assert_eq!(told(), Err(Unpriced::Absent));
@@ -179,7 +170,7 @@ mod tests {
             let after = after.split_once("\n[").unwrap().1;
             let site = Site::parse(&format!("{before}[vault]\n{keys}\n[{after}"));
             let site = site.unwrap_or_else(|why| panic!("{why:?}"));
-            carried_with(&site, &label, std::iter::empty())
+            carried(&site, &site.label(&label).unwrap(), &Protected::default())
         };
         assert_eq!(of(""), Some(Carried::Each));
         assert_eq!(of("constant-rate = [\"SECRET//NATO,MED\"]"), Some(Carried::Constant(4_000)));

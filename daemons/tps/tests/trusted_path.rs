@@ -91,7 +91,7 @@ fn requests_are_handed_on_one_at_a_time_and_notices_pass_at_any_time() {
     client.send(&Request::Status);
     client.send(&Request::KeepAlive);
     assert!(matches!(request(&channel), Request::Status));
-    channel.send(&Reply::Renew { passes: Vec::new() }).unwrap();
+    channel.send(&Reply::Renew { passes: Vec::new(), carriage: Default::default() }).unwrap();
     assert!(matches!(client.reply().unwrap(), Reply::Renew { .. }));
     assert!(!readable(&channel, Duration::from_millis(300)), "the second waits for the answer to the first");
     channel.send(&status()).unwrap();

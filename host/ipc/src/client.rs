@@ -185,10 +185,12 @@ pub enum Reply {
         /// Why, in words for the person.
         reason: String,
     },
-    /// Unasked: the server's keyer does not know this TPE any more; negotiate keys anew.
+    /// Unasked: the server's keyer does not know this TPE any more, or the session's packets are to go in another way; negotiate keys anew.
     Renew {
         /// For that.
         passes: Vec<Pass>,
+        /// How packets are to go from then on.
+        carriage: Carriage,
     },
     /// Messages that wait, the oldest first.
     Releases(Vec<Release>),

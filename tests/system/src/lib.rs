@@ -520,6 +520,19 @@ impl World {
         self.run(workstation, &["curl", "--silent", "--show-error", "--fail", "--max-time", "10", url])
     }
 
+    /// Packets that leave a workstation in two seconds in which nobody does anything there.
+    #[track_caller]
+    pub fn idle(&self, workstation: &str) -> u64 {
+        let sent = || {
+            let shown = self.outside(workstation, "ip", &["-s", "-j", "link", "show", "outer"]).ok();
+            let shown: serde_json::Value = serde_json::from_str(&shown).expect("ip -j prints JSON");
+            shown[0]["stats64"]["tx"]["packets"].as_u64().expect("a counter")
+        };
+        let before = sent();
+        std::thread::sleep(Duration::from_secs(2));
+        sent() - before
+    }
+
     /// Runs a program of this host in the server's outer namespace.
     #[track_caller]
     pub fn server_sh(&self, program: &str, arguments: &[&str]) -> Done {

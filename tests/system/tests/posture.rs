@@ -19,6 +19,11 @@ labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
 follow = "20s"
 [[posture]]
+name = "even"
+labels = ["CONFIDENTIAL..SECRET//NATO,MED"]
+constant-rate = true
+follow = "20s"
+[[posture]]
 name = "quiet"
 services = ["orders"]
 [[posture]]
@@ -98,7 +103,7 @@ fn planned_is_only_shown(world: &World) {
     assert_eq!(outcomes("siege"), ["new-cipher", "new-cipher"]);
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
-    assert!(plan("seige").refused().contains("siege alert quiet dark few swift default"));
+    assert!(plan("seige").refused().contains("siege alert even quiet dark few swift default"));
     let words = posture(world, &["plan", "siege", "--site", &site]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));
@@ -167,6 +172,56 @@ fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_p
     assert_eq!((&shown[0]["name"], &shown[0]["seconds"]), (&"siege".into(), &serde_json::Value::Null));
     let verify = world.levee(&["audit", "verify", "--json", "--state", &text(&world.path("state"))]);
     assert!(verify.out.contains("\"checkpoints\""), "{}{}", verify.out, verify.err);
+}
+
+#[test]
+fn tunnels_in_traffic_begin_to_go_at_a_constant_rate_and_end_to_and_who_comes_meanwhile_has_it() {
+    let world = World::up("rate", SITE, &["ws1", "ws2"]);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", LOW)] {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+    }
+    let plan = |name: &str| {
+        let site = text(&world.path("site.toml"));
+        let plan = posture(&world, &["plan", name, "--json", "--site", &site]).ok();
+        let plan: Value = serde_json::from_str(&plan).expect("JSON");
+        let sessions = plan["sessions"].as_array().expect("sessions").clone();
+        let of = |label: &str| {
+            sessions.iter().find(|one| one["label"] == label).expect("listed")["outcome"].clone()
+        };
+        (of(HIGH), of(LOW))
+    };
+    assert_eq!(plan("even"), ("new-keys".into(), "stays".into()));
+    let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| carry(&world, "ws1", &over, &rounds));
+        let after = |count: u64| {
+            let until = rounds.load(Ordering::Relaxed) + count;
+            eventually(Duration::from_secs(60), "files go on", || rounds.load(Ordering::Relaxed) >= until);
+        };
+        after(2);
+        posture(&world, &["set", "even", "--reason", "a drill"]).ok();
+        after(2);
+        posture(&world, &["set", "default"]).ok();
+        after(2);
+        posture(&world, &["set", "even"]).ok();
+        after(2);
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(lost(&world, HIGH), 0, "{}", world.status()["vaults"][HIGH]["counters"]);
+    assert_eq!(plan("even"), ("stays".into(), "stays".into()));
+    assert_eq!(plan("default"), ("new-keys".into(), "stays".into()));
+    // 250 a second were 500; a busy host sends fewer. At a label that the posture does not name they leave as they come.
+    assert!(world.idle("ws1") > 150 && world.idle("ws2") < 100);
+    // Who comes now has it from the beginning.
+    world.level("ws2", OTHER).ok();
+    assert!(world.fetch("ws2", PAGE).ok().contains(OTHER));
+    assert!(world.idle("ws2") > 150);
+    posture(&world, &["set", "default"]).ok();
+    for (workstation, label) in [("ws1", HIGH), ("ws2", OTHER)] {
+        assert!(world.idle(workstation) < 100, "{workstation}");
+        assert!(world.fetch(workstation, PAGE).ok().contains(label));
+    }
 }
 
 #[test]

@@ -47,18 +47,6 @@ fn protections(status: &Value, label: &str) -> Vec<Value> {
     sessions.filter(|one| one["label"] == label).map(|one| one["protections"].clone()).collect()
 }
 
-/// Packets that leave a workstation in two seconds in which nobody does anything there.
-fn idle(world: &World, workstation: &str) -> u64 {
-    let sent = || {
-        let shown = world.outside(workstation, "ip", &["-s", "-j", "link", "show", "outer"]).ok();
-        let shown: Value = serde_json::from_str(&shown).expect("ip -j prints JSON");
-        shown[0]["stats64"]["tx"]["packets"].as_u64().expect("a counter")
-    };
-    let before = sent();
-    std::thread::sleep(Duration::from_secs(2));
-    sent() - before
-}
-
 #[test]
 fn what_is_asked_for_of_a_tunnel_is_had_or_there_is_no_session() {
     let world = World::up("protection", SITE, &["ws1", "ws2"]);
@@ -94,12 +82,12 @@ fn what_is_asked_for_of_a_tunnel_is_had_or_there_is_no_session() {
     assert!(world.level("ws1", HIGH).ok().contains("with protection other"));
     assert_eq!(suites(&world.status(), HIGH), ["chacha20-poly1305"]);
     assert!(world.fetch("ws1", PAGE).ok().contains(HIGH));
-    let without = idle(&world, "ws1");
+    let without = world.idle("ws1");
     assert!(protected(&world, "ws1", HIGH, "quiet").ok().contains("with protection quiet and other"));
     assert!(world.fetch("ws1", PAGE).ok().contains(HIGH));
     assert_eq!(suites(&world.status(), HIGH), ["chacha20-poly1305"]);
     // 250 a second were 500; a busy host sends fewer.
-    let with = idle(&world, "ws1");
+    let with = world.idle("ws1");
     assert!(with > 150 && with > without * 2, "{with} packets, and {without} without");
 
     // A posture that takes it away ends the session, and says so before.

@@ -236,10 +236,11 @@ impl Agent {
                 Heard::Notice(Reply::SignedOff { reason }) => {
                     (self.due.ended, self.due.signed_off) = (Some(reason), true);
                 }
-                Heard::Notice(Reply::Renew { passes }) => {
+                Heard::Notice(Reply::Renew { passes, carriage }) => {
                     self.due.renew = true;
                     if let Some(live) = &mut self.session {
                         live.passes = passes;
+                        live.keys.carriage = carriage;
                     }
                 }
                 Heard::Notice(_) => self.due.renew = true,

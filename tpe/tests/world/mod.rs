@@ -268,9 +268,12 @@ impl Sessiond {
                     self.session = None;
                     self.channel.as_ref().unwrap().send(&Reply::SignedOff { reason }).unwrap();
                 }
-                Ok(Prod::Renew) => {
-                    self.channel.as_ref().unwrap().send(&Reply::Renew { passes: Vec::new() }).unwrap()
-                }
+                Ok(Prod::Renew) => self
+                    .channel
+                    .as_ref()
+                    .unwrap()
+                    .send(&Reply::Renew { passes: Vec::new(), carriage: Default::default() })
+                    .unwrap(),
                 Ok(Prod::Cut) => self.channel = None,
                 Ok(Prod::Open) => {
                     let reply = self.reply(Request::Level(label("SLOW"), None));

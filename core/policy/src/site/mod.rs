@@ -268,6 +268,12 @@ impl Site {
         posture.and_then(Posture::ciphers).unwrap_or_else(|| self.crypto.suites().ciphers())
     }
 
+    /// What a session's tunnel must have where this posture counts: what was asked for it, and the posture's constant rate.
+    pub fn protected_under(&self, protected: &Protected, posture: Option<&Posture>) -> Protected {
+        let interval = posture.filter(|posture| posture.is_constant()).map(|_| self.vault.interval());
+        Protected { interval: protected.interval.or(interval), ..protected.clone() }
+    }
+
     /// The domains of interpretation, in the file's order.
     pub fn domains(&self) -> &[Domain] {
         &self.domains

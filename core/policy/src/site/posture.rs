@@ -38,6 +38,7 @@ pub struct Posture {
     hosts: Option<BTreeSet<HostName>>,
     services: Option<BTreeSet<ServiceName>>,
     key_life: Option<Duration>,
+    constant: bool,
     follow: Duration,
 }
 
@@ -77,6 +78,11 @@ impl Posture {
     /// How old keys may become; `None`: it does not say.
     pub fn key_life(&self) -> Option<Duration> {
         self.key_life
+    }
+
+    /// Whether packets are of one size and leave at `[vault] constant-rate-packets`, whatever there is to send; else as without it.
+    pub fn is_constant(&self) -> bool {
+        self.constant
     }
 
     /// How long workstations have to agree on new keys.
@@ -124,7 +130,7 @@ fn posture(
     crypto: Option<&Crypto>,
     isolation: Option<&Isolation>,
 ) -> Option<Posture> {
-    const SAYS: [&str; 5] = ["ciphers", "key-life", "people", "hosts", "services"];
+    const SAYS: [&str; 6] = ["ciphers", "key-life", "constant-rate", "people", "hosts", "services"];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
         let what = "the posture changes nothing";
         let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
@@ -150,6 +156,7 @@ fn posture(
         Some(value) => ciphers_of(reader, value, crypto, "posture").map(Some),
     };
     let key_life = super::protection::key_life(reader, keys);
+    let constant = constant(reader, keys);
     let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
@@ -173,13 +180,45 @@ fn posture(
         let remedy = "give the posture `labels` without these, or `people` instead";
         reader.problem(ProblemKind::Overlap, &value.span(), what, remedy);
     }
-    let agree = match &labels {
+    fits(reader, keys, vault, labels.as_deref(), constant == Some(true));
+    let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    let (people, hosts, services) = (people?, hosts?, services?);
+    let (name, ciphers, key_life, constant) = (name?, ciphers?, key_life?, constant?);
+    let follow = Duration::from_millis(follow?);
+    Some(Posture { name, labels, ciphers, people, hosts, services, key_life, constant, follow })
+}
+
+/// Whether packets leave at a constant rate. A posture says so or nothing: a rate that a label has anyway it cannot take away.
+fn constant(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
+    let Some(value) = keys.get("constant-rate") else { return Some(false) };
+    let constant = reader.boolean(value, "constant-rate")?;
+    if !constant {
+        let what = "a posture takes no constant rate away";
+        reader.problem(
+            ProblemKind::BadValue,
+            &value.span(),
+            what,
+            "write `constant-rate = true`, or leave it out",
+        );
+    }
+    Some(constant)
+}
+
+/// What the vaults must be like for it.
+fn fits(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    vault: Option<&Vault>,
+    labels: Option<&[At<Range>]>,
+    constant: bool,
+) {
+    let agree = match labels {
         None => vault.is_some_and(Vault::agrees_anywhere),
         Some(ranges) => {
             ranges.iter().any(|range| vault.is_some_and(|vault| vault.agrees_within(&range.value)))
         }
     };
-    if agree && (keys.get("ciphers").is_some() || keys.get("key-life").is_some()) {
+    if agree && (constant || keys.get("ciphers").is_some() || keys.get("key-life").is_some()) {
         reader.problem(
             ProblemKind::Overlap,
             &keys.span(),
@@ -187,10 +226,9 @@ fn posture(
             "give the posture `labels` without these",
         );
     }
-    let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    let (people, hosts, services, key_life) = (people?, hosts?, services?, key_life?);
-    let follow = Duration::from_millis(follow?);
-    Some(Posture { name: name?, labels, ciphers: ciphers?, people, hosts, services, key_life, follow })
+    if constant && let Some(vault) = vault {
+        super::protection::fits_a_rate(reader, keys, vault);
+    }
 }
 
 /// A list of names of `what` that the site has; `known` is `None` where these could not be read.

@@ -269,7 +269,14 @@ fn fits<'r>(
             "give the protection `labels` without these",
         );
     }
-    if constant && vault.layers().contains(&Layer::Quic) {
+    if constant {
+        fits_a_rate(reader, keys, vault);
+    }
+}
+
+/// What the vaults must be like for a constant rate.
+pub(super) fn fits_a_rate(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: &Vault) {
+    if vault.layers().contains(&Layer::Quic) {
         let what =
             "`[vault] layers` has \"quic\", whose datagrams have no room for packets of a constant rate";
         reader.problem(
@@ -279,7 +286,7 @@ fn fits<'r>(
             "take \"quic\" out of `layers`, or `constant-rate` out of it",
         );
     }
-    if constant && vault.workers > 1 {
+    if vault.workers > 1 {
         let what =
             "`[vault] workers` are several, each with a rate of its own, and when it begins would show";
         reader.problem(

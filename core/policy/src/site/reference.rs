@@ -627,6 +627,12 @@ pub(super) const POSTURE: Section = Section {
             "How old keys may become: they are replaced before, and erased then. Where it is less than before, all keys are replaced before the change is acknowledged. A protection's counts where it is less.",
         ),
         may(
+            "constant-rate",
+            "true",
+            "what the label has",
+            "Packets have one size and leave at `[vault] constant-rate-packets`, whatever there is to send. Workstations are told over the trusted path; what goes otherwise is gone before the change is acknowledged.",
+        ),
+        may(
             "people",
             "a list of names of people",
             "everybody",
