@@ -1,6 +1,6 @@
 //! `levee posture plan`: what a posture would change, before it does.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -115,136 +115,149 @@ impl Plan {
     }
 }
 
-/// The constant rate of tunnels at a label for which this was asked, while these are in force.
-fn interval(
-    site: &Site,
-    label: &LabelName,
-    asked: &site::Protected,
-    in_force: &[PostureName],
-) -> Option<Duration> {
-    let label = site.label(label)?;
-    let tunnel = site.protected_under(asked, site.posture_at(&label, in_force.iter()));
-    site.vault().constant_interval(&label).or(tunnel.interval)
+/// What a site says while these postures are in force, the last over those before it.
+struct Under<'a> {
+    site: &'a Site,
+    in_force: Vec<PostureName>,
+}
+
+impl Under<'_> {
+    fn posture(&self, label: &LabelName) -> Option<&site::Posture> {
+        self.site.posture_at(&self.site.label(label)?, self.in_force.iter())
+    }
+
+    fn ciphers(&self, label: &LabelName) -> Vec<Cipher> {
+        let known = self.site.label(label).is_some();
+        if known { self.site.ciphers_under(self.posture(label)).to_vec() } else { Vec::new() }
+    }
+
+    /// The constant rate of tunnels for which this was asked.
+    fn interval(&self, label: &LabelName, asked: &site::Protected) -> Option<Duration> {
+        let tunnel = self.site.protected_under(asked, self.posture(label));
+        self.site.vault().constant_interval(&self.site.label(label)?).or(tunnel.interval)
+    }
+
+    fn rate(&self, label: &LabelName) -> Option<Duration> {
+        self.interval(label, &site::Protected::default())
+    }
+
+    fn key_life(&self, label: &LabelName) -> Option<Duration> {
+        self.posture(label).and_then(site::Posture::key_life)
+    }
+
+    /// The names of services that are off.
+    fn off(&self, label: &LabelName) -> Vec<String> {
+        let (Some(known), Some(posture)) = (self.site.label(label), self.posture(label)) else {
+            return Vec::new();
+        };
+        let services = self.site.services_at(&known).filter(|one| !posture.offers(one.name()));
+        services.map(|service| service.name().to_string()).collect()
+    }
+
+    /// Whether all keys are replaced where this is in force after `before`: they may live less long, or packets leave at another rate.
+    fn replaces(&self, before: &Self, label: &LabelName) -> bool {
+        let lives = (before.key_life(label), self.key_life(label));
+        let narrower = lives.1.is_some_and(|then| lives.0.is_none_or(|now| then < now));
+        narrower || before.rate(label) != self.rate(label)
+    }
 }
 
 /// What it costs now and then.
 fn costs(
-    site: &Site,
+    then: &Under<'_>,
     priced: &Priced,
     session: &SessionStatus,
-    (in_force, now, may, outcome): (&[PostureName], &[Cipher], &[Cipher], Outcome),
+    (now, may, outcome): (&[Cipher], &[Cipher], Outcome),
 ) -> (Option<u64>, Option<u64>) {
-    let label = site.label(&session.label);
-    let asked = label.and_then(|label| site.protected_by(&label, session.protections.iter(), may).ok());
+    let label = then.site.label(&session.label);
+    let asked = label.and_then(|label| then.site.protected_by(&label, session.protections.iter(), may).ok());
     let protected = || asked.as_ref()?.among(may).first().copied();
     // A tunnel that is measured now is of a kind that would be then, but for how its packets go.
     let carried = priced.sessions.iter().find(|(id, _)| *id == session.id).and_then(|(_, carried)| *carried);
-    let moved = || Some(Carried::at(interval(site, &session.label, asked.as_ref()?, in_force)));
+    let moved = || Some(Carried::at(then.interval(&session.label, asked.as_ref()?)));
     let gigabyte = |cipher: Option<Cipher>, carried: Option<Carried>| {
         Some(priced.prices.as_ref().ok()?.of(cipher?, carried?)?.gigabyte?.middle())
     };
     let only = now.first().filter(|_| now.len() == 1).copied();
-    let then = match outcome {
+    let cipher = match outcome {
         // What keeps its keys keeps their cipher.
         Outcome::Stays => only,
         Outcome::Ends | Outcome::NotAllowed => None,
         Outcome::NewKeys | Outcome::NewCipher | Outcome::NoKeys => protected(),
     };
-    (gigabyte(only, carried), gigabyte(then, carried.and_then(|_| moved())))
+    (gigabyte(only, carried), gigabyte(cipher, carried.and_then(|_| moved())))
 }
 
 fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Result<Planned, String> {
-    let now: Vec<PostureName> = status.postures.iter().map(|one| one.name.clone()).collect();
-    let (then, follow) = after(site, &now, name)?;
-    let ciphers = |label: &LabelName, in_force: &[PostureName]| {
-        let label = site.label(label);
-        label.map_or_else(Vec::new, |label| site.ciphers(&label, in_force.iter()).to_vec())
-    };
-    let off = |label: &LabelName, in_force: &[PostureName]| -> Vec<String> {
-        let Some(label) = site.label(label) else { return Vec::new() };
-        let posture = site.posture_at(&label, in_force.iter());
-        let off =
-            site.services_at(&label).filter(|one| posture.is_some_and(|posture| !posture.offers(one.name())));
-        off.map(|service| service.name().to_string()).collect()
-    };
-    let key_life = |label: &LabelName, in_force: &[PostureName]| {
-        site.posture_at(&site.label(label)?, in_force.iter())?.key_life()
-    };
-    let rate = |label: &LabelName, in_force: &[PostureName]| {
-        interval(site, label, &site::Protected::default(), in_force)
-    };
-    // Where keys may live less long than now, or packets leave at another rate, all of them are replaced.
-    let anew = |label: &LabelName| {
-        let lives = (key_life(label, &now), key_life(label, &then));
-        let narrower = lives.1.is_some_and(|then| lives.0.is_none_or(|now| then < now));
-        narrower || rate(label, &now) != rate(label, &then)
-    };
-    let labels: BTreeMap<&LabelName, (Vec<Cipher>, Vec<Cipher>)> = (status.compartments.iter())
-        .map(|compartment| &compartment.label)
-        .chain(status.sessions.iter().map(|session| &session.label))
-        .map(|label| (label, (ciphers(label, &now), ciphers(label, &then))))
-        .collect();
-    let sessions = status.sessions.iter().map(|session| {
-        let sas = status.vaults.iter().filter(|(label, _)| *label == session.label);
-        let sas = sas.flat_map(|(_, report)| &report.sas).filter(|sa| sa.session.to_string() == session.id);
-        let mut suites: Vec<Cipher> = sas.map(|sa| sa.cipher).collect();
-        suites.sort_unstable();
-        suites.dedup();
-        let may = labels.get(&session.label).map_or(&[][..], |(_, then)| then);
-        let protected = site.label(&session.label).is_none_or(|label| {
-            session.protections.is_empty()
-                || site.protected_by(&label, session.protections.iter(), may).is_ok()
-        });
-        let allowed = site.label(&session.label).is_none_or(|label| {
-            let posture = site.posture_at(&label, then.iter());
-            posture.is_none_or(|posture| posture.admits(&session.user, &session.host))
-        });
-        let outcome = match labels.get(&session.label) {
-            _ if !allowed => Outcome::NotAllowed,
-            _ if !protected => Outcome::Ends,
-            Some((now, then)) if now == then && !anew(&session.label) => Outcome::Stays,
-            _ => follows(&suites, may, !session.protections.is_empty()),
-        };
-        let (gigabyte_us, gigabyte_us_then) = costs(site, priced, session, (&then, &suites, may, outcome));
-        SessionPlan {
-            gigabyte_us,
-            gigabyte_us_then,
-            id: session.id.clone(),
-            user: session.user.to_string(),
-            host: session.host.to_string(),
-            label: session.label.to_string(),
-            now: suites,
-            outcome,
+    let in_force: Vec<PostureName> = status.postures.iter().map(|one| one.name.clone()).collect();
+    let (after, follow) = after(site, &in_force, name)?;
+    let (now, then) = (Under { site, in_force }, Under { site, in_force: after });
+    let compartments = status.compartments.iter().map(|compartment| &compartment.label);
+    let labels: BTreeSet<&LabelName> =
+        compartments.chain(status.sessions.iter().map(|session| &session.label)).collect();
+    let sessions = status.sessions.iter().map(|session| planned(&now, &then, status, priced, session));
+    let sessions: Vec<SessionPlan> = sessions.collect();
+    let labels = labels.into_iter().map(|label| {
+        let (ciphers, ciphers_then) = (now.ciphers(label), then.ciphers(label));
+        let (before, off) = (now.off(label), then.off(label));
+        LabelPlan {
+            label: label.to_string(),
+            changes: ciphers != ciphers_then || then.replaces(&now, label),
+            now: ciphers,
+            then: ciphers_then,
+            key_life: then.key_life(label).map(|life| life.as_secs()),
+            interval_us: then.rate(label).and_then(|time| u64::try_from(time.as_micros()).ok()),
+            restarts: off.iter().any(|name| !before.contains(name)),
+            off,
         }
     });
-    let sessions: Vec<SessionPlan> = sessions.collect();
     Ok(Planned {
         posture: name.to_owned(),
         moving: status.moving,
         follow_ms: u64::try_from(follow.as_millis()).unwrap_or(u64::MAX),
         more: status.session_count.saturating_sub(sessions.len() as u64),
-        labels: (labels.into_iter())
-            .map(|(label, (ciphers, ciphers_then))| {
-                let changes = ciphers != ciphers_then || anew(label);
-                let key_life = key_life(label, &then).map(|life| life.as_secs());
-                let interval_us = rate(label, &then).and_then(|time| u64::try_from(time.as_micros()).ok());
-                let (before, off) = (off(label, &now), off(label, &then));
-                let restarts = off.iter().any(|name| !before.contains(name));
-                let (now, then) = (ciphers, ciphers_then);
-                LabelPlan {
-                    label: label.to_string(),
-                    now,
-                    then,
-                    changes,
-                    key_life,
-                    interval_us,
-                    off,
-                    restarts,
-                }
-            })
-            .collect(),
+        labels: labels.collect(),
         sessions,
     })
+}
+
+/// What becomes of one session.
+fn planned(
+    now: &Under<'_>,
+    then: &Under<'_>,
+    status: &ServerStatus,
+    priced: &Priced,
+    session: &SessionStatus,
+) -> SessionPlan {
+    let label = &session.label;
+    let sas = status.vaults.iter().filter(|(of, _)| of == label);
+    let sas = sas.flat_map(|(_, report)| &report.sas).filter(|sa| sa.session.to_string() == session.id);
+    let mut suites: Vec<Cipher> = sas.map(|sa| sa.cipher).collect();
+    suites.sort_unstable();
+    suites.dedup();
+    let may = then.ciphers(label);
+    let protected = then.site.label(label).is_none_or(|label| {
+        session.protections.is_empty()
+            || then.site.protected_by(&label, session.protections.iter(), &may).is_ok()
+    });
+    let allowed = then.posture(label).is_none_or(|posture| posture.admits(&session.user, &session.host));
+    let outcome = match () {
+        () if !allowed => Outcome::NotAllowed,
+        () if !protected => Outcome::Ends,
+        () if now.ciphers(label) == may && !then.replaces(now, label) => Outcome::Stays,
+        () => follows(&suites, &may, !session.protections.is_empty()),
+    };
+    let (gigabyte_us, gigabyte_us_then) = costs(then, priced, session, (&suites, &may, outcome));
+    SessionPlan {
+        gigabyte_us,
+        gigabyte_us_then,
+        id: session.id.clone(),
+        user: session.user.to_string(),
+        host: session.host.to_string(),
+        label: label.to_string(),
+        now: suites,
+        outcome,
+    }
 }
 
 /// What a session has to do whose tunnels have these suites now and may have those ciphers then, the preferred first.

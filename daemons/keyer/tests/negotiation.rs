@@ -12,7 +12,7 @@ use levee_ipc::warden::Place;
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
 use std::cell::{Cell, RefCell};
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use world::*;
 
 const MOMENT: Duration = Duration::from_millis(300);
@@ -377,14 +377,16 @@ fn a_keyer_that_knows_no_peer_says_so_and_a_workstation_that_is_told_to_comes_ag
     server.tell(&ToKeyer::Renew(record(1, "SECRET")));
     assert!(matches!(server.said(), FromKeyer::NoPeer(of) if of == session(1)));
 
-    // What there was is given up only once there is something new.
+    // What there was is given up only once there is something new, and what is under way has had time to arrive.
     let (pair, there, here) = Pair::agreed();
+    let began = Instant::now();
     pair.connect(record(1, "SECRET"));
     pair.answer("SECRET", Some(record(1, "SECRET")));
     let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
     assert_eq!(new_here.inbound, new_there.outbound);
     assert_ne!(new_here.inbound.1, here.inbound.1);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+    assert!(began.elapsed() >= Duration::from_secs(1));
     assert_eq!(deleted(&pair.secret), there.inbound.0);
 }
 
