@@ -12,7 +12,7 @@ help:
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
 	@echo 'make soak         a server of which one label is wholly hostile, for half an hour: what others lose, what grows'
-	@echo 'make mutants      changes what decides, one place at a time, and shows what no test notices: hours'
+	@echo 'make mutants      changes what decides, one place at a time, and shows what no test notices (CRATE=core/esp: of that one)'
 	@echo 'make lint         formatting, clippy, licences'
 	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan: a quarter of an hour and more, out/bench/report.md, ike.jsonl'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
@@ -54,7 +54,7 @@ soak: build
 	@target/release/soak
 
 mutants:
-	@scripts/mutants
+	@scripts/mutants $(CRATE)
 
 # The page of docs that comes from what the parser of site files reads.
 reference:

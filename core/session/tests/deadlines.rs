@@ -1,14 +1,15 @@
 //! What is due is done at the time that `deadline` gives, and not before: whoever waits until then is neither late, nor turns round and
 //! round.
 
-use levee_policy::{DomainName, LabelName, Site};
+mod server;
+
+use levee_policy::DomainName;
 use levee_session::federation::*;
 use levee_session::*;
-use std::sync::Arc;
+use server::{BEGIN, CLIENT, Server, cuts, has, is_reply, is_unavailable, label};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(8);
-const BEGIN: Time = Time::from_millis(1_000_000_000);
 
 fn name(text: &str) -> DomainName {
     text.parse().unwrap()
@@ -210,107 +211,6 @@ fn what_another_server_has_is_used_until_its_word_runs_out_and_an_end_waits_for_
         said.iter().any(|said| matches!(said, Said::Fence(_))).then_some(at)
     };
     assert!(std::iter::from_fn(|| Some(fenced(two))).flatten().next() <= withdrawn);
-}
-
-/// A server on which a test is all the others.
-struct Server {
-    machine: Sessions,
-    now: Time,
-}
-
-const CLIENT: ClientId = ClientId(1);
-
-fn label() -> LabelName {
-    "SECRET".parse().unwrap()
-}
-
-impl Server {
-    /// What it says to this; passwords are right, and what is to be recorded is.
-    fn hear(&mut self, event: Event) -> Vec<Output> {
-        self.hear_with(event, true)
-    }
-
-    fn hear_with(&mut self, event: Event, durable: bool) -> Vec<Output> {
-        self.machine.handle(event, self.now);
-        let mut said = Vec::new();
-        while let Some(output) = self.machine.poll() {
-            match &output {
-                Output::Commit(commit, ..) => {
-                    self.machine.handle(Event::Committed(*commit, durable), self.now)
-                }
-                Output::Verify(client, _) => {
-                    self.machine.handle(Event::Verified(*client, Verified::Right(None)), self.now);
-                }
-                Output::Vault(_, ToVault::Ping(number)) => {
-                    self.machine.handle(Event::VaultPong(label(), *number), self.now);
-                    continue;
-                }
-                _ => {}
-            }
-            said.push(output);
-        }
-        said
-    }
-
-    /// Waits until it says something, at no other times than when something is due.
-    fn wait(&mut self, durable: bool) -> (Duration, Vec<Output>) {
-        let from = self.now;
-        loop {
-            let due = self.machine.deadline().expect("something is due");
-            assert!(due > self.now, "it goes round");
-            self.now = due;
-            let said = self.hear_with(Event::Tick, durable);
-            if !said.is_empty() {
-                return (self.now.since(from), said);
-            }
-            assert!(self.now < from.after(Duration::from_secs(3_600)), "nothing comes");
-        }
-    }
-
-    /// With an open session.
-    fn with_a_session() -> (Self, SessionId) {
-        let site = Site::parse(include_str!("../../../conf/small/site.toml")).unwrap();
-        let machine = Sessions::new(Arc::new(site), vec![], [], [], [7; 16], BEGIN);
-        let mut server = Self { machine, now: BEGIN };
-        server.hear(Event::Hello { client: CLIENT, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
-        server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
-        let id = SessionId::from_random([7; 16]);
-        server
-            .hear(Event::Request(CLIENT, Request::Level { label: label(), protection: None, id, random: 1 }));
-        server.hear(Event::LabelUp(label()));
-        let said = server.hear(Event::VaultOpened(label(), id));
-        assert!(
-            said.iter().any(|output| matches!(output, Output::Reply(_, Reply::Opened { .. }))),
-            "{said:?}"
-        );
-        (server, id)
-    }
-
-    /// Its person logs out, and the vault has erased it: the sockets to cut.
-    fn cutting(&mut self, id: SessionId) -> Vec<CutId> {
-        self.hear(Event::Request(CLIENT, Request::Logout));
-        cuts(&self.hear(Event::VaultClosed(label(), id)))
-    }
-}
-
-fn cuts(said: &[Output]) -> Vec<CutId> {
-    let cut = |output: &Output| match output {
-        Output::Cut(cut, ..) => Some(*cut),
-        _ => None,
-    };
-    said.iter().filter_map(cut).collect()
-}
-
-fn has(said: &[Output], wanted: impl Fn(&Output) -> bool) -> bool {
-    said.iter().any(wanted)
-}
-
-fn is_reply(said: &[Output], wanted: impl Fn(&Reply) -> bool) -> bool {
-    said.iter().any(|output| matches!(output, Output::Reply(CLIENT, reply) if wanted(reply)))
-}
-
-fn is_unavailable(reply: &Reply) -> bool {
-    matches!(reply, Reply::Refused(RefusalKind::Unavailable, _))
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! Which changes of a crate's code no test of it notices.
+//!
+//! Every change is written into a copy of the code, each behind a switch, so that one build has all of them; then each is turned on alone,
+//! for the tests that come by it. It may not change the tree: what it writes lies below `out/mutants`. It is trusted with nothing.
+//!
+//! The changes are those of cargo-mutants: other operators, a condition turned round, a match arm or its guard taken away, a function's body
+//! replaced by a plain value of its type. What is within macros, or reckoned when it is compiled, is left as it is.
+//!
+//! Begin reading with `changes.rs` (what is changed, and how), then `tree.rs` (the copy and its build) and `trial.rs` (the tests).
+#![forbid(unsafe_code)]
+
+mod changes;
+mod tree;
+mod trial;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Changes that change nothing, and why.
+const EQUAL: &str = include_str!("../equal.txt");
+
+/// Change a crate's code in every place, and show which changes no test of it notices
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The crate's directory, such as core/ike
+    path: PathBuf,
+    /// Only files whose path has this in it
+    #[arg(long, value_name = "TEXT")]
+    file: Vec<String>,
+    /// Directories of other crates whose tests count as well
+    #[arg(long, value_name = "DIR")]
+    with: Vec<PathBuf>,
+    /// Leave out tests that take longer than this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    longest: f64,
+}
+
+fn run(arguments: &Arguments) -> Result<bool, String> {
+    let mut tree = tree::Tree::copy(&arguments.path, &arguments.file)?;
+    let programs = tree.build(&arguments.with)?;
+    let tests = trial::tests(&programs, arguments.longest)?;
+    let all = tree.changes();
+    let (mut lived, mut equal) = (0, 0);
+    for (number, (file, change)) in all.iter().enumerate() {
+        if EQUAL.contains(&format!("\n{}: {} = ", file.display(), change.what)) {
+            equal += 1;
+        } else if let Some(how) = trial::try_one(&tests, change.id)? {
+            lived += 1;
+            println!("{}:{}: {} ({how})", file.display(), change.line, change.what);
+        }
+        if number % 50 == 49 {
+            eprintln!("{} of {} tried, {lived} lived", number + 1, all.len());
+        }
+    }
+    println!("{}, {equal} known to change nothing", tree.table(lived));
+    Ok(lived == 0)
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
