@@ -1,6 +1,7 @@
 //! The exchanges of RFC 7296 between two endpoints, over a wire that delivers everything; by subject.
 
 mod algorithms;
+mod certificates;
 mod children;
 mod initial;
 mod lengths;

@@ -1,0 +1,277 @@
+//! Peers that prove themselves by certificates: who is believed, and who is not.
+
+use super::*;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P384_SHA384, PKCS_ED25519, RevokedCertParams, SanType, SerialNumber, SignatureAlgorithm,
+    SigningKey as _,
+};
+use std::sync::Arc;
+use time::OffsetDateTime;
+
+/// The pairs' clock begins here.
+const NOW: i64 = 1_790_000_000;
+const DAY: i64 = 86_400;
+const IKE: [u64; 9] = [1, 3, 6, 1, 5, 5, 7, 3, 17];
+
+fn at(seconds: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(NOW + seconds).expect("a time")
+}
+
+struct Authority {
+    der: Vec<u8>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate, its key, and what it signs with.
+struct Named {
+    chain: Vec<Vec<u8>>,
+    key: KeyPair,
+    scheme: SignatureScheme,
+}
+
+fn ca() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(1));
+    (params.not_before, params.not_after) = (at(-DAY), at(DAY));
+    params
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key");
+        let params = ca();
+        let der = params.self_signed(&key).expect("signed").der().to_vec();
+        Self { der, issuer: Issuer::new(params, key) }
+    }
+
+    /// An authority below this one.
+    fn below(&self) -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key");
+        let mut params = ca();
+        params.distinguished_name.push(DnType::CommonName, "below");
+        let der = params.signed_by(&key, &self.issuer).expect("signed").der().to_vec();
+        Self { der, issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate of side B, with this changed.
+    fn names(&self, kind: &'static SignatureAlgorithm, change: impl FnOnce(&mut CertificateParams)) -> Named {
+        let key = KeyPair::generate_for(kind).expect("a key");
+        let mut params = CertificateParams::default();
+        (params.not_before, params.not_after) = (at(-DAY), at(DAY));
+        params.serial_number = Some(SerialNumber::from(7));
+        params.subject_alt_names = vec![
+            SanType::DnsName("b.test".try_into().expect("a name")),
+            SanType::Rfc822Name("keeper@b.test".try_into().expect("a name")),
+            SanType::IpAddress([192, 0, 2, 3].into()),
+            SanType::IpAddress([0xfd00, 0, 0, 0, 0, 0, 0, 3].into()),
+        ];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Other(IKE.into())];
+        change(&mut params);
+        let der = params.signed_by(&key, &self.issuer).expect("signed").der().to_vec();
+        let scheme = SignatureScheme::of_certificate(&der).expect("a known kind of key");
+        Named { chain: vec![der], key, scheme }
+    }
+
+    fn list(&self, serials: &[u64], (from, to): (i64, i64)) -> Vec<u8> {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: at(from),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: at(from),
+            next_update: at(to),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        list.signed_by(&self.issuer).expect("signed").der().to_vec()
+    }
+}
+
+fn dns() -> Identity {
+    fqdn("b.test")
+}
+
+/// What A makes of B, who shows this chain as this identity, and signs with this key.
+fn meets(
+    anchors: TrustAnchors,
+    shown: &Named,
+    id: &Identity,
+    schemes: &[SignatureScheme],
+) -> Result<PeerCertificate, CloseReason> {
+    let mut configs = psk_configs();
+    let (anchors, schemes) = (Arc::new(anchors), schemes.to_vec());
+    configs[A].peers[0].remote_id = RemoteId::Exactly(id.clone());
+    configs[A].peers[0].remote_auth = RemoteAuth::Certificate { anchors, schemes };
+    configs[B].peers[0].local_id = id.clone();
+    configs[B].peers[0].local_auth =
+        LocalAuth::Certificate { chain: shown.chain.clone(), schemes: vec![shown.scheme] };
+    let mut p = Pair::new(configs, 7);
+    let key = KeyPair::try_from(shown.key.serialize_der()).expect("its own key");
+    p.sides[B].signer = Some(Box::new(move |_, octets| key.sign(octets).expect("signed")));
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    let identity = |event: &Event| match event {
+        Event::IkeEstablished { identity, .. } => Some(identity.certificate.clone()),
+        _ => None,
+    };
+    match p.take(A, identity).pop() {
+        Some(certificate) => {
+            assert_eq!(p.children(A).len(), 1);
+            Ok(certificate.expect("it was shown"))
+        }
+        None => Err(p.closed(A).first().map(|why| (*why).clone()).expect("it says why")),
+    }
+}
+
+fn anchors(authorities: &[&Authority], lists: &[Vec<u8>]) -> TrustAnchors {
+    let ders: Vec<Vec<u8>> = authorities.iter().map(|one| one.der.clone()).collect();
+    TrustAnchors::new(&ders, lists).expect("sound")
+}
+
+fn refused(met: Result<PeerCertificate, CloseReason>) -> CertificateError {
+    match met {
+        Err(CloseReason::Certificate(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_peer_is_each_name_in_its_certificate_and_no_other() {
+    let authority = Authority::new();
+    let shown = authority.names(&PKCS_ECDSA_P256_SHA256, |_| {});
+    let dn = |params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, "b");
+    let subject = authority.names(&PKCS_ECDSA_P256_SHA256, dn);
+    let raw = |common: &str| {
+        let mut der = vec![0x30, 0x0c, 0x31, 0x0a, 0x30, 0x08, 0x06, 3, 0x55, 4, 3, 0x0c, 1];
+        der.extend_from_slice(common.as_bytes());
+        Identity::DistinguishedName(der)
+    };
+    let meets = |shown: &Named, id: &Identity| {
+        meets(anchors(&[&authority], &[]), shown, id, &SignatureScheme::DEFAULT)
+    };
+    let address = |text: &str| Identity::Address(text.parse().expect("an address"));
+    let mail = |text: &str| Identity::Mail(text.to_owned());
+    for id in [dns(), mail("keeper@b.test"), address("192.0.2.3"), address("fd00::3")] {
+        assert_eq!(meets(&shown, &id).expect("it is").der(), shown.chain[0], "{id:?}");
+    }
+    for id in [fqdn("c.test"), mail("other@b.test"), address("192.0.2.4"), address("fd00::4"), raw("b")] {
+        assert_eq!(refused(meets(&shown, &id)), CertificateError::WrongName, "{id:?}");
+    }
+    assert!(meets(&subject, &raw("b")).is_ok());
+    assert_eq!(refused(meets(&subject, &raw("c"))), CertificateError::WrongName);
+    assert_eq!(dns_names(&shown.chain[0]), ["b.test"]);
+    assert!(dns_names(&shown.chain[0][1..]).is_empty());
+}
+
+#[test]
+fn each_kind_of_key_signs_and_who_has_another_key_or_signs_with_what_is_not_taken_is_not_believed() {
+    let authority = Authority::new();
+    let meets = |shown: &Named, schemes: &[SignatureScheme]| {
+        meets(anchors(&[&authority], &[]), shown, &dns(), schemes)
+    };
+    for (kind, scheme) in [
+        (&PKCS_ECDSA_P256_SHA256, SignatureScheme::EcdsaP256Sha256),
+        (&PKCS_ECDSA_P384_SHA384, SignatureScheme::EcdsaP384Sha384),
+        (&PKCS_ED25519, SignatureScheme::Ed25519),
+    ] {
+        let shown = authority.names(kind, |_| {});
+        assert_eq!(shown.scheme, scheme);
+        assert!(meets(&shown, &SignatureScheme::DEFAULT).is_ok(), "{scheme:?}");
+        let others: Vec<_> = SignatureScheme::DEFAULT.into_iter().filter(|one| *one != scheme).collect();
+        // Where no other scheme has its hash, it is not even announced, and the peer has nothing to sign with.
+        match meets(&shown, &others) {
+            Err(CloseReason::Certificate(CertificateError::Algorithm(_))) => {}
+            Err(CloseReason::Notified(why)) if scheme == SignatureScheme::Ed25519 => {
+                assert_eq!(why, "AUTHENTICATION_FAILED");
+            }
+            other => panic!("{scheme:?}: {other:?}"),
+        }
+        let thief = Named { key: KeyPair::generate_for(kind).expect("a key"), ..shown };
+        assert_eq!(refused(meets(&thief, &SignatureScheme::DEFAULT)), CertificateError::Signature);
+    }
+}
+
+#[test]
+fn a_path_leads_to_an_authority_now_and_for_ike() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let meets = |shown: &Named| meets(anchors(&[&authority], &[]), shown, &dns(), &SignatureScheme::DEFAULT);
+    let path = |shown: &Named| {
+        let why = refused(meets(shown));
+        assert!(matches!(why, CertificateError::Path(_)), "{why:?}");
+    };
+    let kind = &PKCS_ECDSA_P256_SHA256;
+    path(&other.names(kind, |_| {}));
+    path(&authority.names(kind, |params| params.not_after = at(-1)));
+    path(&authority.names(kind, |params| params.not_before = at(DAY / 2)));
+    // An authority between, which must be shown.
+    let below = authority.below();
+    let mut shown = below.names(kind, |_| {});
+    path(&shown);
+    shown.chain.push(below.der.clone());
+    assert!(meets(&shown).is_ok());
+    // RFC 4945 5.1.3.12.
+    let for_uses = |uses: Vec<ExtendedKeyUsagePurpose>| {
+        authority.names(kind, |params| params.extended_key_usages = uses)
+    };
+    let other = |oid: &[u64]| ExtendedKeyUsagePurpose::Other(oid.into());
+    for uses in [
+        vec![],
+        vec![other(&[1, 3, 6, 1, 5, 5, 8, 2, 2])],
+        vec![ExtendedKeyUsagePurpose::Any],
+        vec![ExtendedKeyUsagePurpose::ServerAuth, other(&IKE)],
+    ] {
+        assert!(meets(&for_uses(uses.clone())).is_ok(), "{uses:?}");
+    }
+    path(&for_uses(vec![ExtendedKeyUsagePurpose::ServerAuth]));
+}
+
+#[test]
+fn who_is_on_a_current_list_is_revoked_and_without_a_current_list_of_its_authority_nobody_is_believed() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let shown = authority.names(&PKCS_ECDSA_P256_SHA256, |_| {});
+    let now = (-DAY, DAY);
+    let with = |lists: &[Vec<u8>]| {
+        let anchors = anchors(&[&authority, &other], lists);
+        let seconds = u64::try_from(NOW).expect("after 1970");
+        let certificate = meets(self::anchors(&[&authority], &[]), &shown, &dns(), &SignatureScheme::DEFAULT);
+        let revokes = anchors.revokes(&certificate.expect("believed"), seconds);
+        (meets(anchors, &shown, &dns(), &SignatureScheme::DEFAULT), revokes)
+    };
+    let (met, revokes) = with(&[authority.list(&[8], now)]);
+    assert!(met.is_ok() && !revokes);
+    let (met, revokes) = with(&[authority.list(&[8, 7], now)]);
+    assert_eq!((refused(met), revokes), (CertificateError::Revoked, true));
+    // Of these nobody says that it is revoked, and nobody that it is not.
+    for lists in [authority.list(&[], (-DAY, -1)), other.list(&[], now), other.list(&[7], now)] {
+        let (met, revokes) = with(&[lists]);
+        let why = refused(met);
+        assert!(matches!(why, CertificateError::Path(_)) && !revokes, "{why:?}");
+    }
+    assert!(TrustAnchors::new(std::slice::from_ref(&authority.der), &[vec![0x30, 0]]).is_err());
+    assert!(TrustAnchors::new(&[vec![0x30, 0]], &[]).is_err());
+}
+
+#[test]
+fn an_extension_that_stands_there_once_is_found() {
+    let authority = Authority::new();
+    const OID: [u64; 4] = [1, 2, 3, 4];
+    let with = |octets: &[&[u8]]| {
+        let shown = authority.names(&PKCS_ECDSA_P256_SHA256, |params| {
+            let one = |octets: &&[u8]| CustomExtension::from_oid_content(&OID, octets.to_vec());
+            params.custom_extensions = octets.iter().map(one).collect();
+        });
+        let met = meets(anchors(&[&authority], &[]), &shown, &dns(), &SignatureScheme::DEFAULT);
+        met.map(|certificate| (certificate.extension("1.2.3.4"), certificate.extension("1.2.3.5")))
+    };
+    assert_eq!(with(&[b"\x05\x00"]).expect("believed"), (Some(b"\x05\x00".to_vec()), None));
+    assert_eq!(with(&[]).expect("believed"), (None, None));
+    // Twice is not once.
+    assert_eq!(with(&[b"\x05\x00", b"\x05\x00"]).expect("believed"), (None, None));
+}
