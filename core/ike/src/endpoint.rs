@@ -322,7 +322,12 @@ impl Endpoint {
         id
     }
 
-    fn with_ctx<T>(&mut self, now: Now, rng: &mut dyn Random, f: impl FnOnce(&mut Ctx<'_>) -> T) -> T {
+    pub(crate) fn with_ctx<T>(
+        &mut self,
+        now: Now,
+        rng: &mut dyn Random,
+        f: impl FnOnce(&mut Ctx<'_>) -> T,
+    ) -> T {
         let sas = &self.sas;
         let mut ctx = Ctx {
             config: &self.config,
