@@ -275,3 +275,30 @@ fn an_extension_that_stands_there_once_is_found() {
     // Twice is not once.
     assert_eq!(with(&[b"\x05\x00", b"\x05\x00"]).expect("believed"), (None, None));
 }
+
+#[test]
+fn an_identity_is_itself_in_any_case_of_a_hosts_name_and_no_other() {
+    let mail = |text: &str| Identity::Mail(text.to_owned());
+    let address = |text: &str| Identity::Address(text.parse().expect("an address"));
+    let same: [&[Identity]; 10] = [
+        &[fqdn("b.test"), fqdn("B.Test")],
+        &[fqdn("c.test")],
+        &[mail("Ada@b.test"), mail("Ada@B.TEST")],
+        // Before the @ case counts.
+        &[mail("ada@b.test")],
+        &[mail("Ada@c.test")],
+        &[mail("ada")],
+        &[mail("Ada")],
+        &[address("192.0.2.1"), address("192.0.2.1")],
+        &[Identity::KeyId(b"b.test".to_vec()), Identity::KeyId(b"b.test".to_vec())],
+        &[Identity::DistinguishedName(b"b.test".to_vec()), Identity::DistinguishedName(b"b.test".to_vec())],
+    ];
+    for (number, ones) in same.iter().enumerate() {
+        for (other, others) in same.iter().enumerate() {
+            for (one, another) in ones.iter().flat_map(|one| others.iter().map(move |another| (one, another)))
+            {
+                assert_eq!(one == another, number == other, "{one:?} {another:?}");
+            }
+        }
+    }
+}
