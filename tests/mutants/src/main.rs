@@ -13,6 +13,7 @@ mod changes;
 mod tree;
 mod trial;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -32,6 +33,9 @@ struct Arguments {
     /// Directories of other crates whose tests count as well
     #[arg(long, value_name = "DIR")]
     with: Vec<PathBuf>,
+    /// Only what lived in an earlier run: a file of what that printed
+    #[arg(long, value_name = "FILE")]
+    again: Option<PathBuf>,
     /// Leave out tests that take longer than this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     longest: f64,
@@ -41,7 +45,17 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     let mut tree = tree::Tree::copy(&arguments.path, &arguments.file)?;
     let programs = tree.build(&arguments.with)?;
     let tests = trial::tests(&programs, arguments.longest)?;
-    let all = tree.changes();
+    let mut all = tree.changes();
+    if let Some(path) = &arguments.again {
+        let before = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        // Lines may have moved since.
+        let lived = |line: &str| {
+            let (place, what) = line.split_once(": ")?;
+            Some((place.rsplit_once(':')?.0.to_owned(), what.rsplit_once(" (")?.0.to_owned()))
+        };
+        let lived: BTreeSet<(String, String)> = before.lines().filter_map(lived).collect();
+        all.retain(|(file, change)| lived.contains(&(file.display().to_string(), change.what.clone())));
+    }
     let (mut lived, mut equal) = (0, 0);
     for (number, (file, change)) in all.iter().enumerate() {
         if EQUAL.contains(&format!("\n{}: {} = ", file.display(), change.what)) {

@@ -14,6 +14,9 @@ use crate::wire::{
     TrafficSelectors, kind, narrow, within,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// An SPI that ESP may use (RFC 4303 2.1: 0 to 255 are reserved).
 pub(crate) fn usable_spi(spi: u32) -> bool {
     spi >= 256
