@@ -13,8 +13,8 @@ use crate::log;
 use crate::rules::{Counting, Rules};
 use crate::ruleset::{Edge, PARTITION, Reason, Ruleset, TUNNEL};
 use crate::waits::Waits;
-use levee_policy::site::Network;
-use levee_policy::{Label, LabelName, Site};
+use levee_policy::site::{Link, Network};
+use levee_policy::{Label, LabelName, PartitionName, Site};
 use levee_sys::net::Net;
 use levee_sys::{Error, Result, ns};
 use rustix::fs::fstatfs;
@@ -84,13 +84,12 @@ impl Networks {
         wire::clear(&labelled, &interfaces, outer.as_fd())?;
         let too_many = || Error::invalid("list a network's labels", "there are too many");
         let mut wanted: BTreeMap<LabelName, Label> = BTreeMap::new();
-        for network in site.networks() {
-            if let Some(partition) = network.partition() {
-                let name = LabelName::new(&format!("{PARTITION}{partition}"));
-                let name = name.map_err(|e| Error::invalid("name a partition", e.to_string()))?;
-                wanted.insert(name, network.labels().low().clone());
-                continue;
-            }
+        for partition in site.partitions().iter().filter(|one| has_interfaces(site, one.name())) {
+            let name = LabelName::new(&format!("{PARTITION}{}", partition.name()));
+            let name = name.map_err(|e| Error::invalid("name a partition", e.to_string()))?;
+            wanted.insert(name, partition.label().clone());
+        }
+        for network in site.networks().iter().filter(|network| network.partition().is_none()) {
             let labels = network.labels().labels(MOST).ok_or_else(too_many)?;
             wanted.extend(labels.filter_map(|label| Some((site.label_name(&label)?, label))));
         }
@@ -185,9 +184,15 @@ impl Networks {
     }
 }
 
+/// Whether a partition has networks or links, and so rules.
+pub fn has_interfaces(site: &Site, partition: &PartitionName) -> bool {
+    let linked = |link: &Link| link.ends().iter().any(|(end, _)| end == partition);
+    site.networks_of(partition).next().is_some() || site.links().iter().any(linked)
+}
+
 impl Attached {
     /// Moves the interfaces of a label's networks, or of a partition's, from the namespace `outer` into its own, pinned in the
-    /// directory `pins`. `None` if the site has no network there.
+    /// directory `pins`. `None` if the site has neither network nor link there.
     ///
     /// # Errors
     /// The step that failed; then no interface is in the label's namespace.
@@ -199,7 +204,8 @@ impl Attached {
         outer: BorrowedFd<'_>,
         pins: &Path,
     ) -> Result<Option<Self>> {
-        let Some(rules) = Ruleset::named(site, name).filter(|rules| !rules.edges.is_empty()) else {
+        let Some(rules) = Ruleset::named(site, name).filter(|rules| rules.interfaces().next().is_some())
+        else {
             return Ok(None);
         };
         let pin = pins.join(name.file_name());

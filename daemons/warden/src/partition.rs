@@ -86,8 +86,8 @@ pub struct Partition {
     /// Which block of uids is its own: none that a label can have.
     slot: u16,
     rule: Rule,
-    /// Whether it has interfaces of the host's.
-    has_card: bool,
+    /// Whether it has interfaces: the host's, or links.
+    has_interfaces: bool,
     /// Whether something of an earlier run has its files open.
     held: Held,
     state: State,
@@ -133,7 +133,7 @@ impl Partition {
                     log_name: log_name.map_err(|e| Fatal::new(step(), e))?,
                     slot,
                     rule,
-                    has_card: site.networks_of(asked.name()).next().is_some(),
+                    has_interfaces: networks::has_interfaces(site, asked.name()),
                     held: Held::default(),
                     state: State::Waits,
                     logs: None,
@@ -267,7 +267,7 @@ impl Partition {
         let sockets = contexts.as_ref().map(|contexts| contexts.processes.clone());
         let network = match attached {
             Some(attached) => attached.close().and_then(|()| attached.network()),
-            None if self.has_card => return Err(fault(&"its networks are not there")),
+            None if self.has_interfaces => return Err(fault(&"its networks are not there")),
             None => Network::new(),
         };
         let network = network.map_err(|e| fault(&e))?.in_context(sockets);
@@ -380,7 +380,7 @@ impl Partition {
             State::Runs(mut running) => {
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.
                 let _ = running.compartment.kill();
-                if self.has_card
+                if self.has_interfaces
                     && let Err(e) = networks::close(running.network.ns())
                 {
                     log!("the partition {}: its interfaces are up still: {e}", self.asked.name());

@@ -1,6 +1,6 @@
 //! Interfaces, addresses and routes of one network namespace, by rtnetlink (synchronous).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ipnet::IpNet;
@@ -195,6 +195,23 @@ impl Net {
             Some(gateway) => format!("add a route to {destination} via {gateway} on {name}"),
             None => format!("add a route to {destination} on {name}"),
         })
+    }
+
+    /// Takes the way to groups (IPv6 multicast) from `name`, which is up: Linux gives it to every interface that comes up. Where it has none
+    /// there is nothing to take.
+    pub fn forget_groups(&mut self, name: &str) -> Result<()> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet6;
+        message.header.destination_prefix_length = 8;
+        message.header.table = LOCAL_TABLE;
+        message.header.kind = RouteType::Multicast;
+        let groups = IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0));
+        message.attributes =
+            vec![RouteAttribute::Destination(route_address(groups)), RouteAttribute::Oif(self.index(name)?)];
+        match self.exchange(RouteNetlinkMessage::DelRoute(message), NLM_F_REQUEST | NLM_F_ACK) {
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+            done => done.map(drop).step(|| format!("take the way to groups from {name}")),
+        }
     }
 
     /// Makes every address in `range` one of the namespace's own, at interface `name`.

@@ -173,3 +173,105 @@ fn by_its_link_a_partition_speaks_as_itself_and_to_the_address_of_that_link_alon
     assert_eq!(heard(&world), BTreeSet::from(honest), "{:?}", said(&world, "desk", "tried "));
     world.stop_server();
 }
+
+/// Says what it hears back to who says it.
+const ANSWERS: &str = "import select, socket, time
+def bound(address):
+    while True:
+        end = socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_DGRAM)
+        try: end.bind((address, 9)); return end
+        except OSError: time.sleep(0.1)
+ends = [bound(address) for address in ('10.8.0.1', 'fd00:8::1')]
+while True:
+    for end in select.select(ends, [], [])[0]:
+        end.sendto(*end.recvfrom(100))
+";
+
+/// Speaks to the other end again and again, and says what came back of a hundred words.
+const COUNTS: &str = "import socket, time
+def answered(version):
+    end = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM)
+    end.settimeout(0.5)
+    try:
+        end.sendto(b'word', ('fd00:8::1' if version == 6 else '10.8.0.1', 9))
+        return end.recv(100) == b'word'
+    except OSError: return False
+while not (answered(4) and answered(6)): time.sleep(0.1)
+turn = 0
+while True:
+    heard = {4: 0, 6: 0}
+    for n in range(100):
+        for version in heard: heard[version] += answered(version)
+        time.sleep(0.1)
+    turn += 1
+    print('turn', turn, 'heard', heard[4], heard[6], flush=True)
+";
+
+/// Speaks to as many addresses of its link as it can, by each way to name one, and to many groups.
+const ASKS_FOR_ALL: &str = "import socket, struct, time
+def ends(family): return [socket.socket(family, socket.SOCK_DGRAM) for _ in range(400)]
+fours, sixes = ends(socket.AF_INET), ends(socket.AF_INET6)
+index = socket.if_nametoindex
+while 'busy6' not in [name for _, name in socket.if_nameindex()] or 'busy' not in [name for _, name in socket.if_nameindex()]: time.sleep(0.1)
+four, six = index('busy'), index('busy6')
+for end in fours + sixes: end.setblocking(False)
+for end in sixes: end.setsockopt(41, 17, six)
+for end in fours: end.setsockopt(0, 32, struct.pack('4s4si', bytes(4), bytes(4), four))
+n = 0
+while True:
+    n += 1
+    low = n % 65536
+    one, other = fours[n % 400], sixes[n % 400]
+    for act in (
+        lambda: other.sendto(b'x', ('fd00:9::1:%x' % low, 9)),
+        lambda: other.sendto(b'x', ('ff0e::%x' % low, 9)),
+        lambda: one.sendto(b'x', ('239.1.%d.%d' % (low >> 8, low & 255), 9)),
+        lambda: one.sendto(b'x', ('10.9.%d.%d' % (low >> 8, low & 255), 9)),
+        lambda: one.sendmsg([b'x'], [(0, 8, struct.pack('i4s4s', four, bytes(4), bytes(4)))], 0, ('10.7.%d.%d' % (low >> 8, low & 255), 9)),
+    ):
+        try: act()
+        except OSError: pass
+    if n % 20000 == 0: print('asked', n, flush=True)
+    if n % 50 == 0: time.sleep(0.002)
+";
+
+#[test]
+fn a_partition_that_asks_for_every_address_of_its_link_is_not_noticed_at_another_label() {
+    const PAIRS: &str = "
+[[link]]
+name = \"quiet\"
+between = [\"echo\", \"count\"]
+addresses = [\"10.8.0.1/30\", \"10.8.0.2/30\"]
+
+[[link]]
+name = \"quiet6\"
+between = [\"echo\", \"count\"]
+addresses = [\"fd00:8::1/64\", \"fd00:8::2/64\"]
+
+[[link]]
+name = \"busy\"
+between = [\"asks\", \"beside\"]
+addresses = [\"10.9.0.1/16\", \"10.9.0.2/16\"]
+
+[[link]]
+name = \"busy6\"
+between = [\"asks\", \"beside\"]
+addresses = [\"fd00:9::1/64\", \"fd00:9::2/64\"]
+";
+    let site = SITE.replace("\"harbour\"", "\"neighbours\"")
+        + &partition("echo", "UNCLASSIFIED", ANSWERS)
+        + &partition("count", "UNCLASSIFIED", COUNTS)
+        + &partition("asks", "SECRET", ASKS_FOR_ALL)
+        + &partition("beside", "SECRET", "import time\ntime.sleep(1e9)\n")
+        + PAIRS;
+    let mut world = World::up("neighbours", &site, &[]);
+    eventually(PATIENCE, "it has asked for many", || !said(&world, "asks", "asked ").is_empty());
+    let turns = |world: &World| said(world, "count", "turn ");
+    let before = turns(&world).len();
+    eventually(4 * PATIENCE, "two turns meanwhile", || turns(&world).len() >= before + 3);
+    let asked = said(&world, "asks", "asked ");
+    let turns = turns(&world);
+    assert!(asked.len() > 1, "it asks on: {asked:?}");
+    assert!(turns.iter().all(|turn| turn.ends_with(" heard 100 100")), "{turns:?}");
+    world.stop_server();
+}

@@ -1,7 +1,7 @@
 //! A compartment's network namespace. The warden makes it and keeps it, so that it outlives the compartment.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use ipnet::IpNet;
@@ -53,6 +53,11 @@ const SETTINGS: [(&str, &str); 10] = [
 /// The longest super-segment that a TUN device hands over, in bytes: with what ESP adds to its pieces it still fits
 /// one UDP send of 65,507.
 const SUPER_SEGMENT: u32 = 60_000;
+
+/// The one neighbour that everything behind a tunnel is reached through, by IPv6: it is never looked for, since a tunnel's device has no
+/// neighbours. Without it Linux would remember each address that is spoken to in a table of the machine's (`net/ipv6/ndisc.c` `nd_tbl`), where
+/// one label's pushes out another's. In IPv4 it does so by itself, for a device with two ends (`__ipv4_neigh_lookup_noref`).
+const NOBODY: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
 /// What stays readable in `/proc/PID/net`: tables and counters of the namespace itself. All else is root's alone,
 /// because some of it counts for the whole machine (`softnet_stat` each packet, `sockstat` and `protocols` the memory
@@ -116,12 +121,18 @@ impl Network {
         let made = ns::in_net(self.ns.as_fd(), make)?
             .map_err(|e| Error::new(format!("make interface {}", interface.name), e))?;
         self.net()?.set_gso_max_size(&interface.name, SUPER_SEGMENT)?;
-        self.configure(interface)?;
+        self.configure_through(interface, Some(NOBODY))?;
+        self.net()?.forget_groups(&interface.name)?;
         Ok(made)
     }
 
     /// Sets MTU, addresses and routes of an interface that is in the namespace, and raises it.
     pub fn configure(&self, interface: &Interface) -> Result<()> {
+        self.configure_through(interface, None)
+    }
+
+    /// The same, with all that is reached by IPv6 behind one neighbour, where there is one.
+    fn configure_through(&self, interface: &Interface, neighbour: Option<Ipv6Addr>) -> Result<()> {
         let mut net = self.net()?;
         net.set_mtu(&interface.name, interface.mtu)?;
         for address in &interface.addresses {
@@ -129,7 +140,8 @@ impl Network {
         }
         net.set_up(&interface.name)?;
         for route in &interface.routes {
-            net.add_route(*route, None, &interface.name)?;
+            let gateway = neighbour.filter(|_| route.addr().is_ipv6()).map(IpAddr::V6);
+            net.add_route(*route, gateway, &interface.name)?;
         }
         Ok(())
     }

@@ -1,4 +1,7 @@
-//! The rules of a partition that has networks of its own.
+//! The rules of a partition that has networks of its own, or links.
+//!
+//! By a link it speaks to the other end's address alone. Else one that asks for address after address would fill a table of neighbours that
+//! the machine has once, and others could speak to nobody.
 
 use crate::ruleset::{Edge, LinkEdge, Reason, Ruleset};
 use ipnet::IpNet;
@@ -23,7 +26,10 @@ impl Ruleset {
             let _ = writeln!(text, "    iifname \"{name}\" {ip} saddr {peer} accept");
             let _ = writeln!(text, "    iifname \"{name}\" counter name {} drop", counter(Reason::Service));
         })?;
-        self.translation(f, links)?;
+        // Without it the kernel remembers no connections.
+        if links.iter().any(LinkEdge::forwards) {
+            self.translation(f, links)?;
+        }
         self.own(f, links)?;
         self.forwarded(f, links)
     }
