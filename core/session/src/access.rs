@@ -3,7 +3,7 @@
 
 use crate::event::*;
 use crate::pace::{Paced, TOO_FAST};
-use crate::sessions::{NO_SESSION, NOT_RECORDED, Sessions};
+use crate::sessions::{NO_SESSION, NOT_RECORDED, SILENCE, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
 use levee_policy::decision::ChangeAccess;
@@ -181,10 +181,13 @@ impl Sessions {
         let before: Vec<_> = theirs.into_iter().map(|(id, _)| (*id, self.reach(*id))).collect();
         let people = self.accesses.said.entry((label.clone(), service.clone())).or_default();
         people.insert(user.clone(), admits);
-        let told = self.tell_changed(before, now);
+        let awaited = self.tell_changed(before.clone(), now);
+        let changed = before.into_iter().filter(|(id, before)| *before != self.reach(*id));
+        let changed: Vec<SessionId> = changed.map(|(id, _)| id).collect();
+        self.hurry(&awaited, now);
         let owner = event.user.map_or_else(|| "an operator".to_owned(), |owner| owner.to_string());
         let lets = if admits { "lets you reach" } else { "does not let you reach" };
-        for id in &told {
+        for id in &changed {
             if let Some(Session { phase: Phase::Open(Open { link: Link::Attached(client), .. }), .. }) =
                 self.sessions.get(id)
             {
@@ -194,8 +197,21 @@ impl Sessions {
         if !durable {
             return self.access_told(asker, Err(NOT_RECORDED));
         }
-        self.accesses.waiting.push((asker, told));
+        self.accesses.waiting.push((asker, awaited));
         self.finish_accesses();
+    }
+
+    /// Whoever waits for the vaults of these sessions does so for a moment: one that does not answer is killed.
+    fn hurry(&mut self, awaited: &BTreeSet<SessionId>, now: Time) {
+        let until = now.after(SILENCE);
+        for id in awaited {
+            if let Some(session) = self.sessions.get_mut(id)
+                && let Some(answer) = session.answer.as_mut().filter(|answer| **answer > until)
+            {
+                *answer = until;
+                self.timers.insert((until, Timer::Session(*id)));
+            }
+        }
     }
 
     /// A session's vault has what it was told last, or has nothing of it.

@@ -97,6 +97,7 @@ impl Sessions {
         match &session.phase {
             Phase::Closing(Closing { step: Step::Vault(_), .. }) => {
                 session.vault = InVault::Absent;
+                self.reach_told(id, now);
                 self.close_sockets(id, 0, now);
             }
             // Unasked: the vault cannot take the session as it stands, and has none of it.
@@ -296,6 +297,13 @@ impl Sessions {
                     self.kill(&label);
                 }
             },
+            // It may pass packets by the word of before.
+            Phase::Open(_)
+                if matches!(session.vault, InVault::Told(_))
+                    && session.answer.is_some_and(|at| at <= now) =>
+            {
+                self.kill(&label);
+            }
             Phase::Open(Open { link: Link::Detached(until), .. }) if *until <= now => {
                 self.close(id, "its workstation did not come back in time", None, now);
             }

@@ -38,28 +38,31 @@ impl Sessions {
         Some(self.admitted(&record.user, &record.label, on))
     }
 
-    /// Tells the vaults of sessions that can reach something else than before; of which. A vault that cannot be told now, because it is lost or
-    /// was there before this process, may pass packets until it is told or dead: its sessions count, too.
+    /// Tells the vaults of sessions that can reach something else than before. Answers of which it is to be awaited that no vault passes
+    /// packets by another word than what counts now: of these, and of all whose vault was told something before and has not said that it has
+    /// it. A vault that cannot be told now, because it is lost or was there before this process, may pass packets until it is told or dead; so
+    /// may that of a session that ends, until it has closed it.
     pub(crate) fn tell_changed(
         &mut self,
         before: Vec<(SessionId, Option<Vec<Reach>>)>,
         now: Time,
     ) -> BTreeSet<SessionId> {
-        let mut told = BTreeSet::new();
+        let mut awaited = BTreeSet::new();
         for (id, before) in before {
             let known = self.sessions.get(&id).filter(|session| session.vault != InVault::Absent);
-            let Some(used) = known.and_then(|session| self.used_labels.get(&session.record.label)) else {
-                continue;
-            };
+            let Some(session) = known else { continue };
+            let Some(used) = self.used_labels.get(&session.record.label) else { continue };
             let is_up = matches!(used.vault, Vault::Up { .. });
-            if self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now)) {
-                told.insert(id);
-                if is_up {
-                    self.tell_vault(id, now);
-                }
+            let has_it = session.vault == InVault::Ready && is_up && grant_of(&session.phase).is_some();
+            let changed = self.reach(id).is_some_and(|now| before.is_some_and(|before| before != now));
+            if changed && is_up {
+                self.tell_vault(id, now);
+            }
+            if changed || !has_it {
+                awaited.insert(id);
             }
         }
-        told
+        awaited
     }
 }
 

@@ -37,7 +37,7 @@ impl Sessions {
         used.vault = Vault::Dead;
         for id in used.sessions.clone() {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            session.vault = InVault::Absent;
+            (session.vault, session.answer) = (InVault::Absent, None);
             match &mut session.phase {
                 Phase::Making { deadline, .. } => {
                     *deadline = now.after(START);
@@ -58,7 +58,7 @@ impl Sessions {
         let Some(used) = self.used_labels.remove(label) else { return };
         for id in used.sessions {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
-            session.vault = InVault::Absent;
+            (session.vault, session.answer) = (InVault::Absent, None);
             session.reached = false;
             match &session.phase {
                 Phase::Making { .. } | Phase::Returning { .. } | Phase::Open(_) => {
@@ -176,7 +176,10 @@ impl Sessions {
                 Phase::Closing(Closing { reason, step: Step::Vault(now.after(SILENCE)), waiters: vec![] })
             }
         };
-        self.sessions.insert(id, Session { record, vault: InVault::Told(0), reached: true, shared, phase });
+        self.sessions.insert(
+            id,
+            Session { record, vault: InVault::Told(0), answer: None, reached: true, shared, phase },
+        );
     }
 
     /// What a session was restored by is in the log, or cannot be: then it ends.

@@ -145,7 +145,10 @@ impl Sessions {
         self.by_device.insert(record.device.clone(), id);
         let phase = Phase::Making { grant, client, deadline };
         let shared = self.share(&record);
-        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
+        self.sessions.insert(
+            id,
+            Session { record, vault: InVault::Absent, answer: None, reached: false, shared, phase },
+        );
         self.set_timer(deadline, Timer::Session(id));
         if let Some(last) = last {
             self.set_timer(last, Timer::Session(id));
@@ -199,6 +202,9 @@ impl Sessions {
         if let Phase::Making { deadline, .. } = &mut session.phase {
             *deadline = now.after(OPENING);
             self.timers.insert((now.after(OPENING), Timer::Session(id)));
+        } else if session.answer.is_none() {
+            session.answer = Some(now.after(OPENING));
+            self.timers.insert((now.after(OPENING), Timer::Session(id)));
         }
         self.say(Output::Vault(label, open));
     }
@@ -209,7 +215,7 @@ impl Sessions {
             return;
         }
         match session.vault {
-            InVault::Told(1) => session.vault = InVault::Ready,
+            InVault::Told(1) => (session.vault, session.answer) = (InVault::Ready, None),
             // It answers in order: this is for what it was told before.
             InVault::Told(more) => return session.vault = InVault::Told(more.saturating_sub(1)),
             InVault::Absent | InVault::Ready => return,
@@ -283,7 +289,10 @@ impl Sessions {
         self.by_device.insert(record.device.clone(), id);
         let phase = Phase::Closing(closing);
         let shared = Sharing::Not;
-        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
+        self.sessions.insert(
+            id,
+            Session { record, vault: InVault::Absent, answer: None, reached: false, shared, phase },
+        );
         self.record_end(id, now);
     }
 

@@ -139,7 +139,10 @@ impl Sessions {
             renewing: false,
         };
         let (shared, phase) = (Sharing::Theirs(owner, Vec::new()), Phase::Open(open));
-        self.sessions.insert(id, Session { record, vault: InVault::Absent, reached: false, shared, phase });
+        self.sessions.insert(
+            id,
+            Session { record, vault: InVault::Absent, answer: None, reached: false, shared, phase },
+        );
     }
 
     pub(crate) fn vanished(&mut self, id: SessionId, now: Time) {

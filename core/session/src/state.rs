@@ -110,6 +110,8 @@ pub(crate) struct Coming {
 pub(crate) struct Session {
     pub record: Stored,
     pub vault: InVault,
+    /// Until when the vault may take to say that it has what it was told; `None` where nothing is awaited.
+    pub answer: Option<Time>,
     /// Whether a vault ever knew it, so that there may be sockets.
     pub reached: bool,
     /// How the site's other servers stand to it.

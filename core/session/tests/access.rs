@@ -4,6 +4,7 @@ use levee_policy::audit::Action;
 use levee_policy::{LabelName, ServiceName, Site, UserName};
 use levee_session::*;
 use std::sync::Arc;
+use std::time::Duration;
 
 const SITE: &str = concat!(
     include_str!("../../../conf/small/site.toml"),
@@ -155,12 +156,40 @@ fn a_word_counts_once_it_is_recorded_and_is_answered_once_the_vault_has_it() {
     assert_eq!((told(&said), answer(&said, ADA)), (vec![], None), "{said:?}");
     assert_eq!(answer(&server.hear(Event::LabelDied(label())), ADA), Some(&Reply::AccessChanged));
     server.hear(Event::LabelUp(label()));
+    server.hear(Event::VaultOpened(label(), id(MIA)));
 
     // What changes nothing tells nobody, and a person without a session needs none.
     for (user, admits) in [("mia", false), ("ugo", true)] {
         let said = server.say(ADA, user, admits);
         assert_eq!((told(&said), answer(&said, ADA)), (vec![], Some(&Reply::AccessChanged)));
     }
+}
+
+#[test]
+fn who_says_the_same_is_answered_no_sooner_than_who_said_it_first_and_a_vault_that_says_nothing_is_killed() {
+    let mut server = Server::new(vec![access("mia", true)]);
+    let done = |said: &[Output]| said.iter().any(|one| matches!(one, Output::Operator(OPERATOR, Ok(()))));
+    let killed = |said: &[Output]| said.iter().any(|one| matches!(one, Output::Kill(of) if *of == label()));
+    server.say(ADA, "mia", false);
+    let said = server.hear(Event::Access(OPERATOR, access("mia", false)));
+    assert!(told(&said).is_empty() && !done(&said), "it passes packets still: {said:?}");
+    server.now = server.now.after(Duration::from_millis(999));
+    assert!(!killed(&server.hear(Event::Tick)));
+    server.now = server.now.after(Duration::from_millis(1));
+    let said = server.hear(Event::Tick);
+    assert!(killed(&said) && !done(&said), "{said:?}");
+    let said = server.hear(Event::LabelDied(label()));
+    assert!(done(&said) && answer(&said, ADA) == Some(&Reply::AccessChanged), "{said:?}");
+    server.hear(Event::LabelUp(label()));
+    server.hear(Event::VaultOpened(label(), id(MIA)));
+
+    // A session that ends may pass packets until its vault has closed it.
+    server.say(ADA, "mia", true);
+    server.hear(Event::VaultOpened(label(), id(MIA)));
+    server.hear(Event::Request(MIA, Request::Logout));
+    let said = server.hear(Event::Access(OPERATOR, access("mia", false)));
+    assert!(!done(&said), "{said:?}");
+    assert!(done(&server.hear(Event::VaultClosed(label(), id(MIA)))));
 }
 
 #[test]

@@ -537,6 +537,10 @@ impl World {
                 if entry.action == Action::Unlock {
                     self.unlocks += 1;
                     self.held.retain(|id| id.to_string() != entry.object);
+                    // Proved, whether or not the session lives until its vault has it again.
+                    let is = |id: &SessionId| id.to_string() == entry.object;
+                    let theirs = self.people.values_mut().filter(|one| one.session.as_ref().is_some_and(is));
+                    theirs.for_each(|one| one.unproved = false);
                 }
             }
             for change in changes {

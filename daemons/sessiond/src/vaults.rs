@@ -9,7 +9,7 @@ use levee_ipc::mediator::SessiondToMediator;
 use levee_ipc::vault::{MOST_SEVERED, Report, SessiondToVault, VaultToSessiond};
 use levee_policy::LabelName;
 use levee_session::SessionId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// In the place of a worker's steering slot: the mediator. Slot 0 is the keyer's, so no worker has it.
 pub const MEDIATOR: u16 = 0;
@@ -42,7 +42,8 @@ struct Workers {
     links: BTreeMap<u16, Option<Outbox<SessiondToVault>>>,
     /// `None` where there is none, and while one that died is being replaced: the next one is told everything anew.
     mediator: Option<Outbox<SessiondToMediator>>,
-    orders: BTreeMap<Asked, Order>,
+    /// Of one kind in the order in which they were given, as each answers them.
+    orders: BTreeMap<Asked, VecDeque<Order>>,
 }
 
 /// Every label's vault.
@@ -82,22 +83,22 @@ impl Vaults {
         link.replace(channel, events, Source::Mediator(label.clone()))?;
         let workers = self.0.entry(label).or_default();
         workers.mediator = Some(link);
-        for order in workers.orders.values_mut() {
-            order.missing.remove(&MEDIATOR);
-        }
-        let done = workers.orders.iter().filter(|(_, order)| order.missing.is_empty());
-        let done: Vec<Asked> = done.map(|(asked, _)| *asked).collect();
-        let answer = |asked: Asked| {
-            let order = workers.orders.remove(&asked)?;
-            Some(match asked {
+        let mut answers = Vec::new();
+        for (asked, orders) in &mut workers.orders {
+            for order in orders.iter_mut() {
+                order.missing.remove(&MEDIATOR);
+            }
+            let done = orders.iter().take_while(|order| order.missing.is_empty()).count();
+            answers.extend(orders.drain(..done).map(|order| match *asked {
                 Asked::Session(id) if order.closing => VaultToSessiond::Closed(id),
                 Asked::Session(id) => VaultToSessiond::Opened(id),
                 Asked::Ping(number) => VaultToSessiond::Pong(number),
                 Asked::Report => VaultToSessiond::Report(order.report),
                 Asked::Ciphers(number) => moved(number, order.severed),
-            })
-        };
-        Ok(done.into_iter().filter_map(answer).collect())
+            }));
+        }
+        workers.orders.retain(|_, orders| !orders.is_empty());
+        Ok(answers)
     }
 
     /// A label's vault is dead, with all its workers. Its mediator is not.
@@ -176,7 +177,12 @@ impl Vaults {
             let keys = matches!(asked, Asked::Ciphers(_));
             let missing = workers.all().filter(|slot| !keys || *slot != MEDIATOR).collect();
             let (report, severed) = (Report::default(), BTreeSet::new());
-            workers.orders.insert(asked, Order { missing, closing, report, severed });
+            let orders = workers.orders.entry(asked).or_default();
+            if closing || asked == Asked::Report {
+                // What it was opened with, or was to say, is nothing any more.
+                orders.clear();
+            }
+            orders.push_back(Order { missing, closing, report, severed });
         }
         workers.links.values_mut().flatten().for_each(|link| link.send(order()));
         if let Some(mediator) = &mut workers.mediator
@@ -209,7 +215,14 @@ impl Vaults {
             // Nobody asked.
             VaultToSessiond::Disagreed(_) => return Some(answer),
         };
-        let order = workers.orders.get_mut(&asked)?;
+        let orders = workers.orders.get_mut(&asked)?;
+        let order = if matches!(answer, VaultToSessiond::Closed(_)) {
+            // Whatever else it was told of the session, it has none of it.
+            orders.truncate(1);
+            orders.front_mut()?
+        } else {
+            orders.iter_mut().find(|order| order.missing.contains(&slot))?
+        };
         match &answer {
             VaultToSessiond::Opened(_) if order.closing => return None,
             VaultToSessiond::Closed(id) if !order.closing => {
@@ -224,8 +237,8 @@ impl Vaults {
                     link.send(SessiondToVault::Close(*id));
                 }
             }
-            VaultToSessiond::Report(part) if order.missing.contains(&slot) => add(&mut order.report, part),
-            VaultToSessiond::Moved { severed, .. } if order.missing.contains(&slot) => {
+            VaultToSessiond::Report(part) => add(&mut order.report, part),
+            VaultToSessiond::Moved { severed, .. } => {
                 order.severed.extend(severed.iter().take(MOST_SEVERED));
             }
             _ => {}
@@ -234,7 +247,11 @@ impl Vaults {
         if !order.missing.is_empty() {
             return None;
         }
-        let order = workers.orders.remove(&asked)?;
+        // Each answers in order: of several, the first is done first.
+        let order = orders.pop_front()?;
+        if orders.is_empty() {
+            workers.orders.remove(&asked);
+        }
         Some(match answer {
             VaultToSessiond::Report(_) => VaultToSessiond::Report(order.report),
             VaultToSessiond::Moved { number, .. } => moved(number, order.severed),
@@ -325,6 +342,18 @@ mod tests {
         assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none());
         assert!(pair.says(1, VaultToSessiond::Closed(id)).is_none(), "one worker counts once");
         assert!(matches!(pair.says(0, VaultToSessiond::Closed(id)), Some(VaultToSessiond::Closed(_))));
+    }
+
+    #[test]
+    fn what_is_said_of_a_session_before_it_was_answered_is_an_order_of_its_own() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        pair.open(id);
+        assert!(pair.says(0, VaultToSessiond::Opened(id)).is_none());
+        pair.open(id);
+        assert!(pair.says(0, VaultToSessiond::Opened(id)).is_none(), "the other has not the first");
+        assert!(matches!(pair.says(1, VaultToSessiond::Opened(id)), Some(VaultToSessiond::Opened(_))));
+        assert!(matches!(pair.says(1, VaultToSessiond::Opened(id)), Some(VaultToSessiond::Opened(_))));
+        assert!(pair.says(1, VaultToSessiond::Opened(id)).is_none(), "nothing else was said");
     }
 
     #[test]

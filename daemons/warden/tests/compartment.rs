@@ -581,3 +581,39 @@ fn a_compartment_starts_in_a_moment_and_nginx_answers_soon_after() {
     std::io::stdout().write_all(line.as_bytes()).unwrap();
     assert!(start < Duration::from_secs(2) && answer < Duration::from_secs(4), "{line}");
 }
+
+/// How many neighbours the machine knows by IPv6, of all namespaces together (the first field of a processor's line, in hexadecimal).
+fn neighbours() -> u32 {
+    let table = std::fs::read_to_string("/proc/net/stat/ndisc_cache").unwrap();
+    let first = table.lines().nth(1).and_then(|line| line.split_whitespace().next());
+    u32::from_str_radix(first.unwrap(), 16).unwrap()
+}
+
+#[test]
+fn whoever_is_spoken_to_by_the_tunnel_takes_no_room_in_the_table_of_neighbours() {
+    use std::net::UdpSocket;
+    let network = levee_warden::compartment::Network::new().unwrap();
+    let interface = levee_warden::compartment::Interface {
+        name: "levee0".into(),
+        mtu: 1400,
+        addresses: vec!["10.80.0.1/32".parse().unwrap(), "fd80::1/128".parse().unwrap()],
+        routes: vec!["10.80.1.0/24".parse().unwrap(), "fd80:1::/64".parse().unwrap()],
+    };
+    let options = levee_sys::tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+    let tun = network.add(&interface, || levee_sys::tun::open("levee0", options)).unwrap();
+    let before = neighbours();
+    let spoken = ns::in_net(network.ns(), || {
+        let socket = UdpSocket::bind("[::]:0").unwrap();
+        let speak = |to: String| u32::from(socket.send_to(b"x", (to.as_str(), 9)).is_ok());
+        let one_by_one: u32 = (1..400).map(|n| speak(format!("fd80:1::{n:x}"))).sum();
+        // The device takes what nobody reads only so far.
+        let groups: u32 = (1..400).map(|n| speak(format!("ff0e::{n:x}"))).sum();
+        (one_by_one, groups)
+    })
+    .unwrap();
+    let grown = neighbours().saturating_sub(before);
+    assert!(spoken.0 == 399 && spoken.1 == 0, "{spoken:?}");
+    // Others on this machine have neighbours too.
+    assert!(grown < 100, "{grown}");
+    drop(tun);
+}

@@ -1,6 +1,6 @@
 //! Who of those cleared for a label reaches a service there, by its owners' word: at once, at that label alone, and after a restart.
 
-use levee_system::{World, eventually, text};
+use levee_system::{World, eventually, host, text};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -111,4 +111,42 @@ fn an_owner_lets_people_reach_a_service_and_takes_it_back_while_it_runs_and_at_o
         world.level("ws2", LABEL).status == 0
     });
     assert!(reaches(&world, "ws2", PLANS) && !reaches(&world, "ws2", NOTES));
+}
+
+#[test]
+fn whoever_says_so_is_answered_when_no_vault_passes_by_another_word_however_many_say_something_at_once() {
+    let world = World::up("access-race", SITE, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, LABEL).ok();
+    }
+    let run = text(&world.path("run"));
+    let say = |what: &str| world.levee(&["access", what, "notes", LABEL, "mia", "--run", &run]);
+    // Several orders for one session are on their way to its vault at once; each is answered.
+    std::thread::scope(|scope| {
+        for first in ["allow", "deny"] {
+            let other = if first == "allow" { "deny" } else { "allow" };
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    say(first).ok();
+                    say(other).ok();
+                }
+            });
+        }
+    });
+    say("allow").ok();
+    assert!(reaches(&world, "ws2", NOTES));
+    // A vault of which nobody has noticed that it stands still.
+    let vault = host::children(world.server_pid(), "levee-vault").pop().expect("the label's vault");
+    vault.signal("STOP");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                say("deny").ok();
+                assert!(!vault.runs(), "answered, though a vault has the word of before");
+            });
+        }
+    });
+    assert!(!reaches(&world, "ws2", NOTES));
+    world.tpe("ws2", &["lock"]).ok();
 }
