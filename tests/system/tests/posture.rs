@@ -350,3 +350,91 @@ fn services_that_a_posture_has_off_and_people_that_it_does_not_allow_are_out_whe
         assert!(log.contains(said), "{said}: {log}");
     }
 }
+
+/// Changes level again and again, signs on again where they were signed off, and asks for what is there, until it is over.
+fn restless(world: &World, (workstation, user): (&str, &str), labels: [&str; 2], over: &AtomicBool) -> u64 {
+    let mut seen = 0;
+    for label in labels.iter().cycle() {
+        if over.load(Ordering::Relaxed) {
+            return seen;
+        }
+        if world.level(workstation, label).status != 0 {
+            // Signed on still, mostly.
+            let _ = world.login(workstation, user);
+            continue;
+        }
+        for url in [PAGE, ORDERS] {
+            let asked = world.run(workstation, &["curl", "--silent", "--fail", "--max-time", "1", url]);
+            seen += u64::from(asked.out.contains(label));
+        }
+    }
+    seen
+}
+
+/// Kills something of a label's that comes again, from time to time.
+fn unkind(world: &World, over: &AtomicBool) {
+    for name in ["levee-vault", "levee-mediator", "levee-init", "levee-keyer"].iter().cycle() {
+        for _ in 0..20 {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if let Some(one) = host::children(world.server_pid(), name).pop() {
+            one.kill();
+        }
+    }
+}
+
+#[test]
+fn a_posture_holds_from_when_it_is_acknowledged_whatever_opens_starts_or_dies_meanwhile() {
+    let mut world = World::up("race", SITE, &["ws1", "ws2"]);
+    world.login("ws1", "ada").ok();
+    world.login("ws2", "mia").ok();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (world, over) = (&world, &over);
+        let restless =
+            [(("ws1", "ada"), [HIGH, OTHER]), (("ws2", "mia"), [OTHER, LOW])].map(|(who, labels)| {
+                scope.spawn(move || restless(world, who, labels, over))
+            });
+        scope.spawn(move || unkind(world, over));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..8 {
+                for name in ["dark", "few", "quiet"] {
+                    posture(world, &["set", name]).ok();
+                    let holds = || {
+                        let status = world.status();
+                        let rows = |name: &str| status[name].as_array().cloned().unwrap_or_default();
+                        let ada = rows("sessions").iter().filter(|one| one["user"] == "ada").count();
+                        assert!(name != "few" || ada == 0, "{round} {name}: {status}");
+                        for one in rows("compartments").iter().filter(|_| name != "few") {
+                            let init = one["init"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+                            let here = one["label"] == HIGH;
+                            let programs = init.map(host::below).unwrap_or_default();
+                            let own = programs.iter().filter(|program| Some(program.pid) != init).count();
+                            assert!(name != "dark" || !here || own == 0, "{round} {name}: {programs:?} {status}");
+                        }
+                    };
+                    for _ in 0..6 {
+                        holds();
+                        std::thread::sleep(Duration::from_millis(50));
+                    }
+                    posture(world, &["set", "default"]).ok();
+                }
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        let seen = restless.map(|one| one.join().expect("it ends"));
+        result.unwrap_or_else(|why| std::panic::resume_unwind(why));
+        assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
+    });
+    let over = Duration::from_secs(90);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", OTHER)] {
+        eventually(over, "everything is as before", || {
+            let _ = world.login(workstation, user);
+            world.level(workstation, label).status == 0 && world.fetch(workstation, PAGE).out.contains(label)
+        });
+    }
+    world.stop_server();
+}
