@@ -150,3 +150,33 @@ fn the_interface_of_a_machine_behind_passes_nothing_when_the_warden_is_killed_an
     assert!(link.contains("state DOWN"), "{link}");
     assert_eq!(page(&world, "192.168.9.2"), "");
 }
+
+/// Asks the workstation for its address in the name of each address of the network, as root of the machine can.
+const ASKS_AS_ALL: &str = "
+import socket, struct
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+wire.bind(('eth0', 0))
+own = wire.getsockname()[4]
+for n in range(3, 254):
+    ask = struct.pack('!HHBBH', 1, 0x800, 6, 4, 1) + own + bytes([192, 168, 9, n]) + bytes(6) + bytes([192, 168, 9, 1])
+    wire.send(b'\\xff' * 6 + own + b'\\x08\\x06' + ask)
+print('asked')
+";
+
+#[test]
+fn a_machine_behind_a_workstation_is_one_neighbour_whoever_it_says_that_it_is() {
+    let mut world = world("crowd");
+    world.start_server();
+    world.start_workstation("ws1");
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "SECRET").ok();
+    comes_to_reach(&world);
+    assert!(world.outside("pc", "python3", &["-c", ASKS_AS_ALL]).ok().contains("asked"));
+    // What it asks next is answered after all of that.
+    world.outside("pc", "ip", &["neighbour", "flush", "dev", "eth0"]).ok();
+    comes_to_reach(&world);
+    let known = world.run("ws1", &["ip", "-4", "neighbour", "show", "dev", "eth1"]).ok();
+    let known: Vec<&str> = known.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(known, ["192.168.9.2"]);
+    world.stop_workstation("ws1");
+}

@@ -394,10 +394,8 @@ fn a_posture_holds_from_when_it_is_acknowledged_whatever_opens_starts_or_dies_me
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (world, over) = (&world, &over);
-        let restless =
-            [(("ws1", "ada"), [HIGH, OTHER]), (("ws2", "mia"), [OTHER, LOW])].map(|(who, labels)| {
-                scope.spawn(move || restless(world, who, labels, over))
-            });
+        let restless = [(("ws1", "ada"), [HIGH, OTHER]), (("ws2", "mia"), [OTHER, LOW])]
+            .map(|(who, labels)| scope.spawn(move || restless(world, who, labels, over)));
         scope.spawn(move || unkind(world, over));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             for round in 0..8 {
@@ -413,7 +411,10 @@ fn a_posture_holds_from_when_it_is_acknowledged_whatever_opens_starts_or_dies_me
                             let here = one["label"] == HIGH;
                             let programs = init.map(host::below).unwrap_or_default();
                             let own = programs.iter().filter(|program| Some(program.pid) != init).count();
-                            assert!(name != "dark" || !here || own == 0, "{round} {name}: {programs:?} {status}");
+                            assert!(
+                                name != "dark" || !here || own == 0,
+                                "{round} {name}: {programs:?} {status}"
+                            );
                         }
                     };
                     for _ in 0..6 {

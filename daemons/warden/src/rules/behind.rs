@@ -4,8 +4,12 @@ use crate::behind::Behind;
 use crate::ruleset::{TABLE, TUNNEL};
 
 use super::text::{NEIGHBOURS, family};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// As text that `nft -f` takes.
+///
+/// The machine is looked for, and looks for the workstation, under its own address alone: who spoke under many would fill a table of
+/// neighbours that the workstation has once, and its way to the server would be in it no more. (By IPv6 also under link-local ones, slowly.)
 ///
 /// The machine, under its own address, begins connections by the tunnel, and nobody begins one to it: neither the session's programs nor
 /// the server. What it reaches is what the session's selectors have: the vault drops the rest. It reaches nothing of the workstation.
@@ -13,11 +17,26 @@ pub(super) fn text(behind: &Behind) -> String {
     let (name, ip, machine) = (&behind.interface, family(behind.machine), behind.machine);
     let out = format!("iifname \"{name}\" oifname \"{TUNNEL}\" {ip} saddr {machine}");
     let back = format!("iifname \"{TUNNEL}\" oifname \"{name}\" {ip} daddr {machine}");
+    let (asks, near) = match machine {
+        IpAddr::V4(machine) => (machine, String::new()),
+        IpAddr::V6(_) => (
+            Ipv4Addr::UNSPECIFIED,
+            format!(
+                "iifname \"{name}\" ip6 saddr fe80::/10 limit rate 5/second burst 5 packets {NEIGHBOURS}"
+            ),
+        ),
+    };
     format!(
-        "table inet {TABLE} {{
+        "table arp {TABLE} {{
+  chain input {{
+    type filter hook input priority filter; policy accept;
+    iifname \"{name}\" arp saddr ip != {asks} drop
+  }}
+}}
+table inet {TABLE} {{
   chain origin {{
     type filter hook prerouting priority raw; policy accept;
-    iifname \"{name}\" {NEIGHBOURS}
+    {near}
     iifname \"{name}\" {ip} saddr {machine} accept
     iifname \"{name}\" drop
   }}
