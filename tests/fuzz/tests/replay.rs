@@ -166,6 +166,7 @@ targets! {
     ipc_frame: levee_fuzz_targets::ipc_frame::run;
     ipc_message: levee_fuzz_targets::ipc_message::run;
     logger_lines: levee_fuzz_targets::logger_lines::run;
+    prices: levee_fuzz_targets::prices::run;
     site_file: levee_fuzz_targets::site_file::run;
     statement: levee_fuzz_targets::statement::run;
     terminal: levee_fuzz_targets::terminal::run;
@@ -193,6 +194,12 @@ fn the_saved_exchanges_reach_children_and_rekeyings() {
     ] {
         assert_eq!(made(target, name), (children, rekeyed), "{target}/{name}");
     }
+}
+
+#[test]
+fn the_saved_file_of_prices_has_three() {
+    let input = corpus("prices").into_iter().find(|(p, _)| p.ends_with("whole")).expect("a seed").1;
+    assert_eq!(levee_fuzz_targets::prices::told(&input), 3);
 }
 
 #[test]

@@ -140,6 +140,30 @@ fn nobody_writes_the_wiki_in_anothers_name_or_is_its_administrator() {
         let append = ["-d", "name=Tide&submit=1&r=by the trap&u=ada&csrf=", "--referer", from];
         curl(&world, "ws1", &[&append[..], &[&format!("{WIKI}/wikiappend")]].concat());
     }
+    // Fossil's interface for programs takes what any page can have a browser send.
+    let json = |workstation: &str, from: &str, what: &str, payload: &str| {
+        let (url, payload) = (format!("{WIKI}/json/{what}"), format!("{{\"payload\":{payload}}}"));
+        let words = ["-H", "Content-Type: text/plain", "--data-binary", &payload, "--referer", from, &url];
+        curl(&world, workstation, &words)
+    };
+    let trap = r#"{"name":"Trap","content":"by the trap","mimetype":"text/x-markdown"}"#;
+    for from in ["http://wiki.harbour.example/own/trap", "http://wiki.harbour.example:80801/", ""] {
+        for what in ["wiki/create", "wiki/save"] {
+            let answer = json("ws1", from, what, trap);
+            assert!(answer.contains("resultCode"), "{what} from {from}: {answer}");
+        }
+    }
+    let own = format!("{WIKI}/wiki");
+    for payload in [
+        r#"{"name":"mia","capabilities":"s"}"#,
+        r#"{"name":"mia","capabilities":"hjkfgib"}"#,
+        r#"{"name":"mia","password":"x"}"#,
+        r#"{"name":"ada","capabilities":"h"}"#,
+        r#"{"uid":-1,"name":"eve","password":"x","capabilities":"s"}"#,
+    ] {
+        let answer = json("ws2", &own, "user/save", payload);
+        assert!(answer.contains("FOSSIL-2002"), "{payload}: {answer}");
+    }
     assert!(!page(&world, "ws1", "Trap").contains("by the trap"));
     assert!(!page(&world, "ws1", "Tide").contains("by the trap"));
     // The administration is nobody's.
