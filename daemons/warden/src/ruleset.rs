@@ -65,14 +65,23 @@ pub struct LinkEdge {
     pub ports: Vec<(Protocol, u16)>,
     /// Hosts on the partition's networks that the other end reaches.
     pub hosts: Vec<NetworkHost>,
+    /// The other end's networks, where that one forwards: their hosts are reached through it, under their own addresses.
+    pub beyond: Vec<IpNet>,
+}
+
+fn alike(one: IpAddr, other: IpAddr) -> bool {
+    one.is_ipv4() == other.is_ipv4()
 }
 
 impl LinkEdge {
     /// The end that a partition has of a link, if it has one.
     fn of(site: &Site, link: &Link, partition: &PartitionName) -> Option<Self> {
         let at = link.ends().iter().position(|(name, _)| name == partition)?;
-        let ((_, own), (_, peer)) = (link.ends().get(at)?, link.ends().get(1 - at)?);
+        let ((_, own), (other, peer)) = (link.ends().get(at)?, link.ends().get(1 - at)?);
         let forwards = site.forwarder(link) == Some(at);
+        let theirs = site.networks_of(other).flat_map(|network| network.addresses());
+        let theirs =
+            theirs.filter(|net| site.forwarder(link) == Some(1 - at) && alike(net.addr(), peer.addr()));
         let (ports, hosts) = if forwards { (link.ports(), link.hosts()) } else { (&[][..], &[][..]) };
         Some(Self {
             interface: link.name().to_string(),
@@ -80,7 +89,13 @@ impl LinkEdge {
             peer: peer.addr(),
             ports: ports.to_vec(),
             hosts: hosts.to_vec(),
+            beyond: theirs.map(IpNet::trunc).collect(),
         })
+    }
+
+    /// Whom it hears and speaks to: the other end, and who is reached through it.
+    pub fn others(&self) -> impl Iterator<Item = IpNet> {
+        std::iter::once(IpNet::from(self.peer)).chain(self.beyond.iter().copied())
     }
 
     /// Whether anything is forwarded.

@@ -1,6 +1,6 @@
 //! The rules of a partition that has networks of its own, or links.
 //!
-//! By a link it speaks to the other end's address alone. Else one that asks for address after address would fill a table of neighbours that
+//! By a link it speaks to the other end's address alone, and to who is reached through that. Else one that asks for address after address would fill a table of neighbours that
 //! the machine has once, and others could speak to nobody.
 
 use crate::ruleset::{Edge, LinkEdge, Reason, Ruleset};
@@ -21,9 +21,11 @@ impl Ruleset {
             Self::others(text, index, edge, Reason::Service);
         })?;
         self.each_link(f, links, |text, link, counter| {
-            let (name, ip, peer) = (&link.interface, family(link.peer), link.peer);
+            let (name, ip) = (&link.interface, family(link.peer));
             let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
-            let _ = writeln!(text, "    iifname \"{name}\" {ip} saddr {peer} accept");
+            for other in link.others() {
+                let _ = writeln!(text, "    iifname \"{name}\" {ip} saddr {other} accept");
+            }
             let _ = writeln!(text, "    iifname \"{name}\" counter name {} drop", counter(Reason::Service));
         })?;
         // Without it the kernel remembers no connections.
@@ -83,11 +85,10 @@ impl Ruleset {
         self.each_link(f, links, |text, link, counter| {
             let (name, ip) = (&link.interface, family(link.peer));
             let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
-            let _ = writeln!(
-                text,
-                "    iifname \"{name}\" {ip} saddr {} {ip} daddr {} accept",
-                link.peer, link.own
-            );
+            for other in link.others() {
+                let own = link.own;
+                let _ = writeln!(text, "    iifname \"{name}\" {ip} saddr {other} {ip} daddr {own} accept");
+            }
             let _ = writeln!(text, "    iifname \"{name}\" counter name {} drop", counter(Reason::Service));
         })?;
 
@@ -115,11 +116,10 @@ impl Ruleset {
         self.each_link(f, links, |text, link, counter| {
             let (name, ip) = (&link.interface, family(link.peer));
             let _ = writeln!(text, "    oifname \"{name}\" {NEIGHBOURS}");
-            let _ = writeln!(
-                text,
-                "    oifname \"{name}\" {ip} saddr {} {ip} daddr {} accept",
-                link.own, link.peer
-            );
+            for other in link.others() {
+                let own = link.own;
+                let _ = writeln!(text, "    oifname \"{name}\" {ip} saddr {own} {ip} daddr {other} accept");
+            }
             let _ = writeln!(text, "    oifname \"{name}\" counter name {} drop", counter(Reason::Own));
         })
     }
