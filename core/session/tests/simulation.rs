@@ -582,18 +582,14 @@ impl World {
         let stored = self.store.values().cloned().collect();
         let resting: Vec<_> =
             self.resting.iter().map(|((label, address), until)| (label.clone(), *address, *until)).collect();
-        for queue in [&mut self.warden, &mut self.from_keyer, &mut self.shell] {
-            queue.clear();
-        }
+        [&mut self.warden, &mut self.from_keyer, &mut self.shell].into_iter().for_each(VecDeque::clear);
         self.to_warden.clear();
         self.from_vaults.clear();
         self.attached.clear();
         self.attaching.clear();
         self.commits.clear();
         self.people.clear();
-        for vault in self.vaults.values_mut() {
-            vault.heard.clear();
-        }
+        self.vaults.values_mut().for_each(|vault| vault.heard.clear());
         // What was granted before is granted no more: that a session goes on is a grant of its own.
         self.granted.clear();
         self.machine = Sessions::new(Arc::clone(&self.site), stored, resting, [], [7; 16], self.now);
