@@ -35,12 +35,12 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Change {
+    /// The person, as the site file names them
+    user: String,
     /// The service, as the site file names it
     service: String,
     /// The label: its instance there alone
     label: String,
-    /// The person, as the site file names them
-    name: String,
     #[command(flatten)]
     which: Which,
 }
@@ -66,7 +66,7 @@ impl Change {
         let fault = |text: &str, e: &dyn std::fmt::Display| format!("{}: {e}", output::shown(text));
         let label = label(&self.label, &self.which)?;
         let service = ServiceName::new(&self.service).map_err(|e| fault(&self.service, &e))?;
-        let user = UserName::new(&self.name).map_err(|e| fault(&self.name, &e))?;
+        let user = UserName::new(&self.user).map_err(|e| fault(&self.user, &e))?;
         let reaches = if admits { "reaches" } else { "does not reach" };
         let done = format!("{user} {reaches} {service} at {label}\n");
         let wish = operator::Access { label, service, user, admits };

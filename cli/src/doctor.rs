@@ -32,7 +32,6 @@ pub struct Doctor {
     #[arg(long, value_name = "DIR", default_value = crate::site::STATES)]
     state: PathBuf,
     /// A site file: say too whether its interfaces are there, and whether what the kernel has once for all labels is enough for its labels
-    #[arg(long, value_name = "FILE")]
     site: Option<PathBuf>,
 }
 

@@ -52,7 +52,7 @@ enum What {
         #[command(flatten)]
         place: Where,
         /// The host, as the site file names it
-        name: String,
+        host: String,
     },
     /// Make keys where they are used, and a request for their certificates, which `levee enrol sign` answers where the authority is
     ///
@@ -93,7 +93,7 @@ enum What {
         #[command(flatten)]
         place: Where,
         /// The host, as the site file names it
-        name: String,
+        host: String,
     },
     /// A new key in the place of one that is in use, and the old one destroyed; `levee reload` has a running server go on with it
     ///
@@ -120,6 +120,7 @@ enum What {
         #[command(flatten)]
         place: Where,
         /// Hosts, by their bundles in the state directory, or `server`
+        #[arg(value_name = "HOST")]
         names: Vec<String>,
         /// Revoke the certificate in this file too
         #[arg(long, value_name = "FILE")]
@@ -192,7 +193,7 @@ impl Enrol {
     fn place(&self) -> Option<(&Where, Option<&String>)> {
         match &self.what {
             What::Request { .. } => None,
-            What::Host { name, place } | What::Ppk { name, place } => Some((place, Some(name))),
+            What::Host { host, place } | What::Ppk { host, place } => Some((place, Some(host))),
             What::Server(place)
             | What::Etcd(place)
             | What::Authority { place, .. }

@@ -17,7 +17,7 @@ use crate::site as files;
 #[derive(Debug, clap::Args)]
 pub struct Init {
     /// Where to write it; what is there already is left alone
-    #[arg(default_value = "/etc/levee/site.toml")]
+    #[arg(value_name = "SITE", default_value = "/etc/levee/site.toml")]
     file: PathBuf,
     /// The site's name: a lower-case letter, then up to 11 of a-z, 0-9 and '-' [harbour]
     #[arg(long)]

@@ -32,6 +32,8 @@ enum Action {
 /// Exit code 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 struct Translate {
+    /// The site file
+    site: PathBuf,
     /// The domain's DOI
     doi: u32,
     /// The label: the site's name, `s5:c0,c7`, or an option's octets in hexadecimal
@@ -39,9 +41,6 @@ struct Translate {
     /// What the label is written in
     #[arg(long, value_enum, default_value = "site")]
     from: Form,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -86,14 +85,13 @@ impl LabelCommand {
 /// every form of every domain. 1: one would be lost, or is none of the site's. 2: it could not be checked.
 #[derive(Debug, clap::Args)]
 struct Check {
+    /// The site file
+    site: PathBuf,
     /// A label a line, as the site file names it; empty lines and those that begin with # are skipped; - is standard input
     file: PathBuf,
     /// This domain alone
     #[arg(long)]
     doi: Option<u32>,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,

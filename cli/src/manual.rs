@@ -9,7 +9,27 @@ use levee_policy::audit::Action;
 type Section = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// Of levee(1).
-const LEVEE: [Section; 5] = [
+const LEVEE: [Section; 6] = [
+    (
+        "ARGUMENTS",
+        &[
+            (
+                "order",
+                "The same in every command, as far as it has them: SITE, then who (USER, HOST), then what (SERVICE, PARTITION, \
+                 POSTURE, SESSION, DOI), then LABEL, then files and programs. Options stand anywhere before `--`.",
+            ),
+            (
+                "SITE",
+                "The site file. Commands that read one have it as their first argument; `-` is standard input where nothing is written.",
+            ),
+            (
+                "--run, --state",
+                "Commands that ask a running server, or read what it has written, need no SITE: they find the only one of this host, or \
+                 the one that is said so.",
+            ),
+            ("LABEL", "In any case, with its categories in any order."),
+        ],
+    ),
     (
         "EXIT STATUS",
         &[
@@ -53,7 +73,11 @@ const LEVEE: [Section; 5] = [
     (
         "ENVIRONMENT",
         &[
-            ("LEVEE_SITE", "The site file, as --site, of commands that take one."),
+            (
+                "LEVEE_SITE",
+                "The site file whose names a shell completes where the command line has none. Without it that of the server that runs, \
+                 or else /etc/levee/site.toml.",
+            ),
             (
                 "NO_COLOR",
                 "If it is set and not empty, nothing is in colour. Nothing is either where the output is no terminal.",
@@ -65,7 +89,7 @@ const LEVEE: [Section; 5] = [
         &[
             (
                 "/etc/levee/site.toml",
-                "The site file that commands read unless they are told of another: site.toml(5).",
+                "The site file: site.toml(5). `levee init` writes it there unless it is told of another place.",
             ),
             ("/etc/levee/workstation/", "A workstation's bundle, as `levee enrol` made it."),
             (

@@ -37,7 +37,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Set {
     /// The posture, as the site file names it; `default` ends all of them
-    name: String,
+    posture: String,
     /// For so long, from 1s to 999h; else until another is set, restarts or not
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     lasting: Option<Duration>,
@@ -75,8 +75,8 @@ impl Posture {
 
 impl Set {
     fn run(&self) -> Result<ExitCode, String> {
-        let shown = output::shown(&self.name);
-        let name = match self.name.as_str() {
+        let shown = output::shown(&self.posture);
+        let name = match self.posture.as_str() {
             site::Posture::DEFAULT if self.lasting.is_some() => {
                 return Err("`default` has no end: it is what is so when every posture has ended".to_owned());
             }

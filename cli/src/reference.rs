@@ -66,7 +66,12 @@ fn asking(text: &str) -> String {
             }
             None => line.to_owned(),
         };
-        site = if described.starts_with("site -- ") { " --site ${(Q)line[1]}" } else { "" };
+        // Positional arguments of one command follow each other.
+        if described.starts_with("site -- ") {
+            site = " --site ${(Q)line[1]}";
+        } else if !line.starts_with("':") {
+            site = "";
+        }
         whole + "\n"
     });
     lines.collect()
@@ -122,6 +127,69 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The order that levee(1) promises. What has the same number may stand in any order.
+    const ORDER: [(&str, u8); 19] = [
+        ("SITE", 0),
+        ("WHAT", 1),
+        ("USER", 2),
+        ("HOST", 3),
+        ("SERVICE", 4),
+        ("PARTITION", 4),
+        ("POSTURE", 4),
+        ("SESSION", 4),
+        ("DOI", 4),
+        ("LABEL", 5),
+        ("FILE", 6),
+        ("PATH", 6),
+        ("REQUEST", 6),
+        ("DIRECTORY", 6),
+        ("PROGRAM", 6),
+        ("SHELL", 6),
+        ("KIND", 6),
+        ("ARGUMENTS", 6),
+        // Of clap's own `help`.
+        ("COMMAND", 6),
+    ];
+
+    /// What of this command and those below it is not in that order, or called otherwise.
+    fn disorder(command: &clap::Command, found: &mut Vec<String>) {
+        let name = command.get_display_name().unwrap_or(command.get_name());
+        let mut last = ("nothing".to_owned(), 0);
+        for argument in command.get_positionals() {
+            let word = argument.get_value_names().map_or(String::new(), |names| names.join(" "));
+            match ORDER.iter().find(|(known, _)| *known == word) {
+                None => found.push(format!("{name}: {word} has no place in the order")),
+                Some((_, place)) if *place < last.1 => {
+                    found.push(format!("{name}: {word} behind {}", last.0))
+                }
+                Some((_, place)) => last = (word, *place),
+            }
+        }
+        // (`words` is what shells call, with names of any kind.)
+        let has_option = command.get_arguments().any(|argument| argument.get_long() == Some("site"));
+        if has_option && !command.is_hide_set() {
+            found.push(format!("{name}: --site, where others have SITE as their first argument"));
+        }
+        command.get_subcommands().for_each(|command| disorder(command, found));
+    }
+
+    #[test]
+    fn every_command_has_its_arguments_in_the_order_that_the_manual_says() {
+        let of = |mut command: clap::Command| {
+            let mut found = Vec::new();
+            command.build();
+            disorder(&command, &mut found);
+            found
+        };
+        assert_eq!(of(Cli::command()), [""; 0]);
+        // It finds what is not so.
+        let argument = |name: &'static str| clap::Arg::new(name).value_name(name).required(true);
+        let late = clap::Command::new("late").arg(argument("LABEL")).arg(argument("USER"));
+        let option = clap::Command::new("option").arg(clap::Arg::new("site").long("site"));
+        let strange = clap::Command::new("strange").arg(argument("THING"));
+        assert_eq!(of(clap::Command::new("levee").subcommands([late, option, strange])).len(), 3);
     }
 
     #[test]

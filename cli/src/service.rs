@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use levee_policy::{LabelName, ServiceName};
 
 use crate::operator::{Which, try_label};
 use crate::output::{self, shown};
+use crate::reload::Running;
 use crate::site;
 
 /// How long a service may take to start; one that ends within two seconds has not started.
@@ -43,9 +43,6 @@ struct Test {
     service: ServiceName,
     /// The label
     label: LabelName,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
 }
 
 impl Service {
@@ -58,18 +55,19 @@ impl Service {
 
 impl Test {
     fn answer(mut self) -> Result<ExitCode, String> {
-        let site = site::read(&self.site)?;
+        let file = Running::of(&self.which.run()?)?.config;
+        let site = site::read(&file)?;
         self.label = site.typed_name(self.label);
         let label = site
             .label(&self.label)
-            .ok_or_else(|| format!("the site of {} has no label {}", self.site.display(), self.label))?;
+            .ok_or_else(|| format!("the site of {} has no label {}", file.display(), self.label))?;
         let service =
             site.services_at(&label).find(|service| *service.name() == self.service).ok_or_else(|| {
                 let there: Vec<&str> =
                     site.services_at(&label).map(|service| service.name().as_str()).collect();
                 format!(
                     "{} has no service {} at {}; there are {}",
-                    self.site.display(),
+                    file.display(),
                     self.service,
                     self.label,
                     there.join(", ")

@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 pub struct Up {
     /// The site file (with --workstation: the directory made by `levee enrol host`)
+    #[arg(value_name = "SITE")]
     config: PathBuf,
     /// Be a workstation instead of a server
     #[arg(long)]
@@ -58,11 +59,10 @@ pub struct Down {
 /// Print, step by step, how the compartment of a label would be started
 #[derive(Debug, clap::Args)]
 pub struct Plan {
+    /// The site file
+    site: PathBuf,
     /// The label
     label: String,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
     /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -147,7 +147,7 @@ fn warn_of_pools(site: &levee_policy::Site) {
     for pool in pools.iter().filter(|pool| pool.is_one_labels()) {
         eprintln!(
             "levee: warning: one label alone could take {} of this machine's {} {}: raise {}, or lower its limits \
-             (`levee doctor --site FILE` shows all)",
+             (`levee doctor SITE` shows all)",
             pool.one, pool.host, pool.what, pool.raise
         );
     }
@@ -302,7 +302,10 @@ impl Plan {
     pub fn run(self) -> ExitCode {
         let run = || -> Result<ExitCode, String> {
             if !self.site.exists() {
-                return Err(format!("there is no {}; say which site with --site", self.site.display()));
+                return Err(format!(
+                    "there is no {}; the site file comes first: levee plan SITE LABEL",
+                    self.site.display()
+                ));
             }
             let name = name_of(&self.site, false)?;
             let state = self.state.unwrap_or_else(|| crate::site::state_of(&name));

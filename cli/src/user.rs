@@ -51,7 +51,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct Person {
     /// The person, as the site file names them
-    name: String,
+    user: String,
     #[command(flatten)]
     which: Which,
 }
@@ -103,7 +103,7 @@ impl Totp {
 
 impl Person {
     fn set(&self, disable: bool) -> Result<ExitCode, String> {
-        let name = UserName::new(&self.name).map_err(|e| format!("{}: {e}", output::shown(&self.name)))?;
+        let name = UserName::new(&self.user).map_err(|e| format!("{}: {e}", output::shown(&self.user)))?;
         match self.which.ask(&operator::Command::Disable(name.clone(), disable))? {
             Answer::Ended if disable => {
                 output::said(&format!("{name}: disabled, and no session of theirs is left\n"))?
@@ -122,7 +122,7 @@ struct Args {
     /// The site file
     site: PathBuf,
     /// The person, as the site file names them
-    name: String,
+    user: String,
     /// The state directory [default: /var/lib/levee/SITE]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -183,14 +183,14 @@ impl Args {
 
     /// The person, if the site file names them.
     fn known(&self, site: &Site) -> Result<UserName, String> {
-        if let Some(name) = UserName::new(&self.name).ok().filter(|name| site.user(name).is_some()) {
+        if let Some(name) = UserName::new(&self.user).ok().filter(|name| site.user(name).is_some()) {
             return Ok(name);
         }
-        let remedy = match nearest(&self.name, site.users().map(|user| user.name().as_str())) {
+        let remedy = match nearest(&self.user, site.users().map(|user| user.name().as_str())) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "declare it under [[user]] with a clearance first".to_owned(),
         };
-        Err(format!("{} has no user `{}`; {remedy}", self.site.display(), output::shown(&self.name)))
+        Err(format!("{} has no user `{}`; {remedy}", self.site.display(), output::shown(&self.user)))
     }
 }
 

@@ -18,15 +18,14 @@ const MOST: u64 = 4_096;
 /// Exit code 0: they may. 1: they may not. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
 pub struct Why {
+    /// The site file
+    site: PathBuf,
     /// The person
     user: String,
     /// The workstation
     host: String,
     /// The label, in any case and order of categories
     label: String,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -35,15 +34,14 @@ pub struct Why {
 /// Print who may have sessions where, and at which labels
 #[derive(Debug, clap::Args)]
 pub struct Matrix {
+    /// The site file
+    site: PathBuf,
     /// One person alone
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// One workstation alone
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use levee_policy::Site;
 
 use crate::operator::Which;
+use crate::reload::Running;
 use crate::{output, site};
 
 /// The most that are offered; a lattice can have any number of labels.
@@ -17,9 +18,9 @@ const MOST: usize = 512;
 pub struct Words {
     /// Which names
     kind: Kind,
-    /// The site file
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
+    /// The site file [default: that of the server that runs here, or else /etc/levee/site.toml]
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE")]
+    site: Option<PathBuf>,
 }
 
 /// Kinds of names.
@@ -46,7 +47,7 @@ impl Words {
     pub fn run(self) -> ExitCode {
         let mut words = match self.kind {
             Kind::Sessions => sessions(),
-            kind => of_site(kind, &self.site),
+            kind => of_site(kind, &self.site.unwrap_or_else(usual)),
         };
         words.truncate(MOST);
         let text: String = words.iter().map(|word| format!("{word}\n")).collect();
@@ -57,6 +58,13 @@ impl Words {
 fn sessions() -> Vec<String> {
     let status = Which { run: None }.status();
     status.map(|status| status.sessions.into_iter().map(|session| session.id).collect()).unwrap_or_default()
+}
+
+/// The site file that commands of a running server mean.
+fn usual() -> PathBuf {
+    let run = Which { run: None }.run();
+    run.and_then(|run| Running::of(&run))
+        .map_or_else(|_| "/etc/levee/site.toml".into(), |server| server.config)
 }
 
 fn of_site(kind: Kind, path: &Path) -> Vec<String> {
@@ -100,15 +108,19 @@ _levee-names() {
         [[ $word == -- ]] && before=() && break
         [[ $word == -* ]] || before+=("$word")
     done
+    case "${before[0]-} ${#before[@]}" in
+        "why 2") kind=users ;;
+        "why 3") kind=hosts ;;
+        "why 4" | "plan 2") kind=labels ;;
+    esac
+    [[ -z $kind ]] || site=(--site "${before[1]}")
     case "${before[0]-} ${before[1]-}" in
         "log " | "exec " | "put ") kind=labels ;;
-        "why ") kind=users ;;
-        "why "*) case ${#before[@]} in 2) kind=hosts ;; 3) kind=labels ;; esac ;;
         "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
         "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
         "posture set" | "posture plan") [[ ${#before[@]} == 2 ]] && kind=postures ;;
         "access show") [[ ${#before[@]} == 2 ]] && kind=labels ;;
-        "access allow" | "access deny") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; 4) kind=users ;; esac ;;
+        "access allow" | "access deny") case ${#before[@]} in 2) kind=users ;; 3) kind=services ;; 4) kind=labels ;; esac ;;
         "service test") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; esac ;;
         "user disable" | "user enable") [[ ${#before[@]} == 2 ]] && kind=users ;;
         "user add" | "user passwd" | "user totp") [[ ${#before[@]} == 3 ]] && kind=users site=(--site "${before[2]}") ;;
@@ -130,9 +142,11 @@ function __levee_names
     complete -c levee -n "$argv[1]" -f -a "(levee words $argv[2] 2>/dev/null)"
 end
 __levee_names "__fish_seen_subcommand_from log exec put" labels
-__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 2" users
-__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 3" hosts
-__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 4" labels
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 3" "users --site (commandline -opc)[3]"
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 4" "hosts --site (commandline -opc)[3]"
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 5" "labels --site (commandline -opc)[3]"
+__levee_names "__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from posture; and test (count (commandline -opc)) -eq 3" \
+    "labels --site (commandline -opc)[3]"
 __levee_names "__fish_seen_subcommand_from session; and __fish_seen_subcommand_from end" sessions
 __levee_names "__fish_seen_subcommand_from partition; and __fish_seen_subcommand_from start stop" partitions
 __levee_names "__fish_seen_subcommand_from posture; and __fish_seen_subcommand_from set plan" postures
@@ -142,21 +156,19 @@ __levee_names "__fish_seen_subcommand_from user; and __fish_seen_subcommand_from
 __levee_names "__fish_seen_subcommand_from enrol; and __fish_seen_subcommand_from host ppk revoke; and test (count (commandline -opc)) -eq 4" \
     "hosts --site (commandline -opc)[4]"
 __levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from show" labels
-__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 3" services
-__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 4" labels
-__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 5" users
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 3" users
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 4" services
+__levee_names "__fish_seen_subcommand_from access; and __fish_seen_subcommand_from allow deny; and test (count (commandline -opc)) -eq 5" labels
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 3" services
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 4" labels
 "#;
 
 /// What zsh asks for an argument that is described so, where it would offer files.
-pub const ZSH: [(&str, &str); 9] = [
+pub const ZSH: [(&str, &str); 7] = [
     ("label -- ", "labels"),
     ("user -- ", "users"),
-    ("name -- The person", "users"),
-    ("name -- The posture", "postures"),
+    ("posture -- ", "postures"),
     ("host -- ", "hosts"),
-    ("name -- The host", "hosts"),
     ("session -- ", "sessions"),
     ("partition -- ", "partitions"),
     ("service -- ", "services"),

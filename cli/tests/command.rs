@@ -287,13 +287,15 @@ fn completions_come_for_every_shell() {
     assert!(words("hosts").contains(&"ws1".to_owned()) && words("services").contains(&"web".to_owned()));
     assert_eq!(levee(&["words", "labels", "--site", "/nonexistent"], "").stdout, b"");
     bash_completes(&["put", "SECRET//N"], "SECRET//NATO");
-    bash_completes(&["why", "ada", "ws"], "ws1");
+    bash_completes(&["why", "conf/small/site.toml", "ada", "ws"], "ws1");
+    bash_completes(&["plan", "conf/small/site.toml", "SECRET//N"], "SECRET//NATO");
     bash_completes(&["user", "add", "conf/small/site.toml", "ad"], "ada");
     bash_completes(&["sta"], "status");
     let offered = [
         ("sta", "status"),
         ("put SECRET//N", "SECRET//NATO"),
-        ("why ada ws", "ws1"),
+        ("why conf/small/site.toml ada ws", "ws1"),
+        ("plan conf/small/site.toml SECRET//N", "SECRET//NATO"),
         ("user add conf/small/site.toml ad", "ada"),
         ("user disable ad", "ada"),
         ("enrol host conf/small/site.toml ws", "ws1"),
@@ -365,7 +367,7 @@ fn lab_becomes_the_laboratory_beside_it_and_says_so_where_there_is_none() {
 
 #[test]
 fn doctor_adds_up_what_a_sites_labels_could_take_of_the_kernels_tables() {
-    let done = levee(&["doctor", "--json", "--site", "conf/large/site.toml"], "");
+    let done = levee(&["doctor", "--json", "conf/large/site.toml"], "");
     let answer: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
     let findings = answer["findings"].as_array().unwrap();
     for what in
@@ -375,7 +377,7 @@ fn doctor_adds_up_what_a_sites_labels_could_take_of_the_kernels_tables() {
             findings.iter().find(|one| one["what"] == what).unwrap_or_else(|| panic!("{what}: {answer}"));
         assert!(one["detail"].as_str().unwrap().contains("1000 at once"), "{one}");
     }
-    let wrong = levee(&["doctor", "--site", "no/such/file"], "");
+    let wrong = levee(&["doctor", "no/such/file"], "");
     assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
 }
 
@@ -435,8 +437,8 @@ fn every_command_that_prints_json_prints_what_its_schema_says() {
     let keys = tempfile::tempdir().unwrap();
     for arguments in [
         &["enrol", "request", keys.path().to_str().unwrap(), "--host", "ws1", "--json"],
-        &["why", "ada", "ws1", "SECRET", "--site", site, "--json"][..],
-        &["matrix", "--site", site, "--json"],
+        &["why", site, "ada", "ws1", "SECRET", "--json"][..],
+        &["matrix", site, "--json"],
         &["doctor", "--json"],
     ] {
         let output = levee(arguments, "");
@@ -500,7 +502,7 @@ const IN_VAIN: &[&[&str]] = &[
     &["up", "NONE/site.toml"],
     &["down", "--run", "NONE"],
     &["reload", "--run", "NONE"],
-    &["plan", "LOW", "--site", "NONE/site.toml"],
+    &["plan", "NONE/site.toml", "LOW"],
     &["enrol", "all", "NONE/site.toml"],
     &["enrol", "auditor", "NONE/site.toml", "--public", "NONE/key.pub"],
     &["enrol", "authority", "NONE/site.toml"],
@@ -519,19 +521,19 @@ const IN_VAIN: &[&[&str]] = &[
     &["partition", "list", "--run", "NONE"],
     &["partition", "start", "one", "--run", "NONE"],
     &["partition", "stop", "one", "--run", "NONE"],
-    &["service", "test", "web", "LOW", "--run", "NONE", "--site", "NONE/site.toml"],
+    &["service", "test", "web", "LOW", "--run", "NONE"],
     &["exec", "LOW", "--run", "NONE", "--state", "NONE", "--", "/bin/true"],
     &["put", "LOW", "NONE/file", "file", "--run", "NONE"],
     &["check", "NONE/site.toml"],
-    &["why", "ada", "ws1", "LOW", "--site", "NONE/site.toml"],
-    &["matrix", "--site", "NONE/site.toml"],
-    &["label", "translate", "1", "LOW", "--site", "NONE/site.toml"],
-    &["label", "check", "NONE/labels", "--site", "NONE/site.toml"],
+    &["why", "NONE/site.toml", "ada", "ws1", "LOW"],
+    &["matrix", "NONE/site.toml"],
+    &["label", "translate", "NONE/site.toml", "1", "LOW"],
+    &["label", "check", "NONE/site.toml", "NONE/labels"],
     &["posture", "set", "siege", "--run", "NONE"],
     &["posture", "plan", "siege", "--run", "NONE"],
     &["posture", "show", "--run", "NONE"],
-    &["access", "allow", "web", "LOW", "ada", "--run", "NONE"],
-    &["access", "deny", "web", "LOW", "ada", "--run", "NONE"],
+    &["access", "allow", "ada", "web", "LOW", "--run", "NONE"],
+    &["access", "deny", "ada", "web", "LOW", "--run", "NONE"],
     &["access", "show", "LOW", "--run", "NONE"],
     &["audit", "key", "NONE/auditor.key"],
     &["audit", "show", "--state", "NONE"],
@@ -614,7 +616,7 @@ fn what_was_done_is_said_unless_it_is_to_be_quiet_and_more_is_said_on_demand() {
     assert_eq!(text(&json.stdout).lines().count(), 2);
     assert!(text(&json.stdout).starts_with("{\"said\":\""), "{}", text(&json.stdout));
     // An answer is what was asked for.
-    let matrix = |flag: &str| levee(&["matrix", "--site", "conf/small/site.toml", flag], "");
+    let matrix = |flag: &str| levee(&["matrix", "conf/small/site.toml", flag], "");
     assert!(text(&matrix("--quiet").stdout).starts_with("USER"));
     assert!(text(&matrix("--verbose").stderr).contains("levee: reads conf/small/site.toml\n"));
 }

@@ -34,7 +34,7 @@ fn translate(arguments: &[&str]) -> (Option<i32>, String) {
     let site = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(site.path(), SITE).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_levee"));
-    command.args(["label", "translate"]).args(arguments).arg("--site").arg(site.path());
+    command.args(["label", "translate"]).arg(site.path()).args(arguments);
     let output = command.output().unwrap();
     let said: Vec<&str> = [&["label", "translate"], arguments].concat();
     levee_system::schema::hold("levee", &said, &String::from_utf8_lossy(&output.stdout));
@@ -85,7 +85,7 @@ fn a_list_of_labels_is_checked_line_by_line_against_every_domain() {
     let site = file("site.toml", SITE);
     let check = |list: &std::path::Path, arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_levee"));
-        command.args(["label", "check"]).arg(list).args(arguments).arg("--site").arg(&site);
+        command.args(["label", "check"]).arg(&site).arg(list).args(arguments);
         let output = command.output().unwrap();
         let said: Vec<&str> = [&["label", "check"], arguments].concat();
         levee_system::schema::hold("levee", &said, &String::from_utf8_lossy(&output.stdout));

@@ -1,7 +1,6 @@
 //! `levee posture plan`: what a posture would change, before it does.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,15 +13,13 @@ use serde::Serialize;
 use crate::operator::Which;
 use crate::output::table;
 use crate::output::{self, shown};
+use crate::reload::Running;
 
 /// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     /// The posture, as the site file names it; `default` ends all of them
-    name: String,
-    /// The site file that the server runs by
-    #[arg(long, env = "LEVEE_SITE", value_name = "FILE", default_value = "/etc/levee/site.toml")]
-    site: PathBuf,
+    posture: String,
     #[command(flatten)]
     which: Which,
     /// Print JSON
@@ -99,13 +96,14 @@ struct SessionPlan {
 impl Plan {
     /// Runs the command.
     pub fn run(&self) -> Result<ExitCode, String> {
-        let site = crate::site::read(&self.site)?;
+        let file = Running::of(&self.which.run()?)?.config;
+        let site = crate::site::read(&file)?;
         let status = self.which.status()?;
         if status.site != *site.name() {
-            let file = self.site.display();
+            let file = file.display();
             return Err(format!("{file} is of site {}, and the server of {}", site.name(), status.site));
         }
-        let planned = plan(&site, &status, &self.which.prices()?, &self.name)?;
+        let planned = plan(&site, &status, &self.which.prices()?, &self.posture)?;
         if self.json {
             output::json(&planned)?;
         } else {

@@ -85,7 +85,7 @@ fn an_owner_lets_people_reach_a_service_and_takes_it_back_while_it_runs_and_at_o
 
     // The log has each word with who said it; an operator's too.
     let (run, state) = (text(&world.path("run")), text(&world.path("state")));
-    world.levee(&["access", "deny", "plans", LABEL, "mia", "--run", &run]).ok();
+    world.levee(&["access", "deny", "mia", "plans", LABEL, "--run", &run]).ok();
     assert!(!reaches(&world, "ws2", PLANS));
     let refused = world.levee(&["access", "show", "NOWHERE", "--run", &run]).refused();
     assert!(refused.contains("the site has no label NOWHERE"), "{refused}");

@@ -347,7 +347,7 @@ fn an_interface_is_back_when_the_server_has_ended_and_one_that_is_not_there_is_n
     outside(&world, "eth7", "eth8");
     let (path, state, run) = (world.path("site.toml"), world.path("state"), world.path("run"));
     let levee = text(&programs().join("levee"));
-    let doctor = |world: &World| world.server_sh(&levee, &["doctor", "--site", &text(&path)]);
+    let doctor = |world: &World| world.server_sh(&levee, &["doctor", &text(&path)]);
     world.start_server();
     eventually(PATIENCE, "it is reached", || {
         asked(&world, "out", "192.168.5.1:7") == "front hears 192.168.5.9"

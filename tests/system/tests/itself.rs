@@ -60,9 +60,8 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
         alarms().contains("service broken does not start (ended with status 1)")
     });
     let test = |service: &str| {
-        let (run, site) =
-            (levee_system::text(&world.path("run")), levee_system::text(&world.path("site.toml")));
-        world.levee(&["service", "test", service, &LOW.to_lowercase(), "--run", &run, "--site", &site])
+        let run = levee_system::text(&world.path("run"));
+        world.levee(&["service", "test", service, &LOW.to_lowercase(), "--run", &run])
     };
     assert_eq!(test("files").ok(), "files runs at UNCLASSIFIED\n");
     assert_eq!(test("web").ok(), "web runs at UNCLASSIFIED\n");

@@ -88,8 +88,7 @@ fn carry(world: &World, workstation: &str, over: &AtomicBool, rounds: &AtomicU64
 
 /// What a posture would change is shown before, by label and session, and changes nothing.
 fn planned_is_only_shown(world: &World) {
-    let site = text(&world.path("site.toml"));
-    let plan = |name: &str| posture(world, &["plan", name, "--json", "--site", &site]);
+    let plan = |name: &str| posture(world, &["plan", name, "--json"]);
     let outcomes = |name: &str| {
         let plan: Value = serde_json::from_str(&plan(name).ok()).expect("JSON");
         let sessions = plan["sessions"].as_array().expect("sessions").clone();
@@ -104,7 +103,7 @@ fn planned_is_only_shown(world: &World) {
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
     assert!(plan("seige").refused().contains("siege alert even quiet dark few swift default"));
-    let words = posture(world, &["plan", "siege", "--site", &site]).ok();
+    let words = posture(world, &["plan", "siege"]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));
     assert_eq!(audit(world).matches("posture").count(), before.matches("posture").count());
@@ -260,8 +259,7 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
 
 /// What `levee posture plan` says of a session at this label, and of the label: the outcome, what is off, and whether all programs end.
 fn planned(world: &World, name: &str, label: &str) -> (Value, Value, Value) {
-    let site = text(&world.path("site.toml"));
-    let plan = posture(world, &["plan", name, "--json", "--site", &site]).ok();
+    let plan = posture(world, &["plan", name, "--json"]).ok();
     let plan: Value = serde_json::from_str(&plan).expect("JSON");
     let of = |what: &str| {
         let rows = plan[what].as_array().expect("rows");

@@ -92,8 +92,7 @@ fn what_is_asked_for_of_a_tunnel_is_had_or_there_is_no_session() {
 
     // A posture that takes it away ends the session, and says so before.
     let run = text(&world.path("run"));
-    let site = text(&world.path("site.toml"));
-    let plan = world.levee(&["posture", "plan", "siege", "--json", "--site", &site, "--run", &run]).ok();
+    let plan = world.levee(&["posture", "plan", "siege", "--json", "--run", &run]).ok();
     let plan: Value = serde_json::from_str(&plan).expect("JSON");
     let outcome = |label: &str| {
         let sessions = plan["sessions"].as_array().expect("sessions");

@@ -211,14 +211,14 @@ fn operators_look(world: &World, run: &str) {
     });
 
     let (site, state) = (text(&world.path("site.toml")), text(&world.path("state")));
-    let plan = world.levee(&["plan", HIGH, "--site", &site, "--state", &state]).ok();
+    let plan = world.levee(&["plan", &site, HIGH, "--state", &state]).ok();
     for step in ["make control group", "join the user namespace", "load the system-call filter"] {
         assert!(plan.contains(step), "{step}:\n{plan}");
     }
-    let unknown = world.levee(&["plan", "SECRT", "--site", &site, "--state", &state]).refused();
+    let unknown = world.levee(&["plan", &site, "SECRT", "--state", &state]).refused();
     assert!(unknown.contains("did you mean `SECRET`?"), "{unknown}");
     // Whoever looks in the wrong place is told what to do.
-    assert!(world.levee(&["plan", HIGH, "--site", "/nonexistent"]).refused().contains("--site"));
+    assert!(world.levee(&["plan", "/nonexistent", HIGH]).refused().contains("levee plan SITE"));
     let nothing = world.levee(&["status", "--run", "/nonexistent"]).refused();
     assert!(nothing.contains("levee up"), "{nothing}");
 }
