@@ -155,3 +155,29 @@ fn roff(text: &str) -> String {
         false => escaped,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    /// levee(1) promises an order of arguments. Here each command has one at most, called as there, so that there is none to learn.
+    #[test]
+    fn no_command_has_two_arguments_whose_order_could_be_mistaken() {
+        let mut command = crate::Arguments::command();
+        command.build();
+        let mut known = 0;
+        for command in command.get_subcommands() {
+            let words: Vec<String> = command
+                .get_positionals()
+                .map(|argument| argument.get_value_names().map_or(String::new(), |names| names.join(" ")))
+                .collect();
+            assert!(words.len() <= 1, "{}: {words:?}", command.get_name());
+            if let [word] = words.as_slice() {
+                let all = ["USER", "LABEL", "SERVICE", "NUMBER", "SHELL", "DIRECTORY", "COMMAND"];
+                assert!(all.contains(&word.as_str()), "{}: {word}", command.get_name());
+                known += 1;
+            }
+        }
+        assert!(known >= 5);
+    }
+}

@@ -99,6 +99,7 @@ const CASES: &[Case] = &[
     case("names = [\"www.example\"]", "names = \"www.example\"", "\"www.example\"", "wrong-type", None, "`name` is a string", "a list in brackets"),
     case("[limits]", "[[limits]]", "[[limits]]", "wrong-type", None, "[limits] is an array", "write a table"),
     case("slots = 64", "slots = 64\nslots = 65", "slots = 65", "syntax", None, "duplicate key", "stands once in its place"),
+    case("[[user]]\nname = \"ada\"", "[user]\nname = \"ada\"", "user]]", "syntax", None, "duplicate key", "at the first one too: [[user]]"),
     case("\"harbour\"", "“harbour”", "“harbour”", "syntax", None, "string values must be quoted", "straight quotes"),
     case("slots = 64", "slots = = 64", "= 64", "syntax", None, "this is not TOML", "https://toml.io"),
     // Names and values.

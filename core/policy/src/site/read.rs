@@ -122,8 +122,16 @@ impl<'a> Reader<'a> {
             ProblemKind::Syntax,
             &span,
             format!("this is not TOML: {}", error.message()),
-            syntax_remedy(error.message()),
+            self.single(&span).unwrap_or_else(|| syntax_remedy(error.message()).to_owned()),
         );
+    }
+
+    /// What to do where `[[name]]` cannot be, since an earlier one was written `[name]`.
+    fn single(&self, span: &Range<usize>) -> Option<String> {
+        let name = self.text.get(span.clone())?;
+        let (before, header) = (self.text.get(..span.start)?, format!("[{name}]"));
+        let earlier = before.ends_with("[[") && before.lines().any(|line| line.starts_with(&header));
+        earlier.then(|| format!("write two brackets everywhere, at the first one too: [[{name}]]"))
     }
 
     /// A table with no other keys than these.
