@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz reference book lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
+.PHONY: help run crowd elsewhere test test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -18,6 +18,8 @@ help:
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
 	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: an hour, out/study; Ctrl-C and again goes on'
 	@echo 'make book         the book (docs/book) as pages for a browser, out/book; makes mdbook the first time'
+	@echo 'make pages        pictures of every page of the book and of a report of the laboratory, wide and narrow, light and dark, to look at; out/pages'
+	@echo 'make advisories   known faults of the crates that levee is built from; ADVISORIES=DIR for a copy of the database'
 	@echo 'make install      programs, man pages, completions and units under PREFIX (/usr/local)'
 	@echo 'make uninstall    removes what make install put there; keys, site files and logs stay'
 	@echo 'make packages     .deb and .rpm for servers, workstations and the laboratory, and a bill of materials, in out/packages'
@@ -63,6 +65,13 @@ reference:
 
 book:
 	@scripts/book
+
+# The report is the one of the last `make run`, if there is one.
+pages: book
+	scripts/pages out/pages out/book $(wildcard out/run/mysea/report.html)
+
+advisories:
+	@scripts/advisories $(ADVISORIES)
 
 lint:
 	@scripts/lint

@@ -109,7 +109,10 @@ pub fn sentences(run: &Run) -> Vec<String> {
     }
     let ran = figures::arms(run);
     let arms = || run.manifest.experiment.arms.iter().filter(|arm| ran.contains(&arm.name));
-    for arm in arms().filter(|arm| !arm.baseline && is_plain(arm)) {
+    // The tunnel first, which is what most readers came for.
+    let mut plain: Vec<&Arm> = arms().filter(|arm| !arm.baseline && is_plain(arm)).collect();
+    plain.sort_by_key(|arm| (arm.drive.path != Path::Tunnel, arm.drive.session != Home::Here));
+    for arm in plain {
         let told: Vec<_> = units
             .iter()
             .map(|(id, thing)| (*thing, told::over_baseline(run, layout, &arm.name, id)))

@@ -2,9 +2,12 @@
 
 use maud::{Markup, PreEscaped, html};
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::TextStyle;
 use std::error::Error;
+use std::ops::Range;
 
 /// What drawing may fail with; the page then says so in the figure's place.
 pub type Drawn = Result<(), Box<dyn Error>>;
@@ -84,6 +87,67 @@ pub fn around(values: impl Iterator<Item = f64>, share: f64) -> (f64, f64) {
     (lo - room, hi + room)
 }
 
+/// Round numbers between two, so many at most: 1, 2 or 5 of a power of ten apart.
+pub fn ticks(lo: f64, hi: f64, most: u32) -> Vec<f64> {
+    let least = (hi - lo) / f64::from(most);
+    if !least.is_finite() || least <= 0.0 {
+        return Vec::new();
+    }
+    let power = 10_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
+    let step = steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power);
+    let first = (lo / step).ceil();
+    (0..=most).map(|k| (first + f64::from(k)) * step).filter(|v| *v <= hi).collect()
+}
+
+/// Ticks of an axis of ratios that is given, and gives them, in doublings: 0.1, 0.2, 0.5, 1, 2, 5 and so on; ratios that are close are evenly spread.
+pub fn ratios(left: f64, right: f64) -> Vec<f64> {
+    let (lo, hi) = (left.exp2(), right.exp2());
+    let round = if hi < 12.0 * lo {
+        ticks(lo, hi, 8)
+    } else {
+        let powers = (-9..=9).map(|power| 10_f64.powi(power));
+        powers
+            .flat_map(|power| [1.0, 2.0, 5.0].map(|of| of * power))
+            .filter(|v| (lo..=hi).contains(v))
+            .collect()
+    };
+    round.into_iter().map(f64::log2).collect()
+}
+
+/// An axis of ratios in doublings, with [`ratios`] marked.
+pub struct Ratios(RangedCoordf64, Vec<f64>);
+
+impl Ratios {
+    /// Between these, in doublings.
+    pub fn new(left: f64, right: f64) -> Self {
+        Self((left..right).into(), ratios(left, right))
+    }
+}
+
+impl Ranged for Ratios {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.0.map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.1.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.0.range()
+    }
+}
+
+/// A round number without digits that say nothing.
+pub fn short(v: f64) -> String {
+    let digits = format!("{v:.4}");
+    grouped(digits.trim_end_matches('0').trim_end_matches('.'))
+}
+
 /// A number as people read it: thousands apart, three or four digits that say something.
 pub fn human(v: f64) -> String {
     if !v.is_finite() {
@@ -154,6 +218,20 @@ mod tests {
         assert!(s.contains("fill:var(--c2)") && s.contains("fill:var(--ink)"), "{s}");
         assert!(s.contains("&lt;a&gt;") && !s.contains("<a>"), "{s}");
         assert!(s.contains("max-width:100px") && !s.contains("#0A0A02"), "{s}");
+    }
+
+    #[test]
+    fn ticks_are_round_numbers() {
+        let shown = |all: Vec<f64>| all.into_iter().map(short).collect::<Vec<_>>().join(" ");
+        assert_eq!(shown(ticks(4401.3, 25_806.0, 7)), "5,000 10,000 15,000 20,000 25,000");
+        assert_eq!(shown(ticks(0.983, 1.041, 7)), "0.99 1 1.01 1.02 1.03 1.04");
+        assert_eq!(shown(ticks(-0.5, 0.5, 4)), "−0.5 0 0.5");
+        let axis =
+            |lo: f64, hi: f64| shown(ratios(lo.log2(), hi.log2()).into_iter().map(f64::exp2).collect());
+        assert_eq!(axis(0.9, 70.0), "1 2 5 10 20 50");
+        assert_eq!(axis(0.012, 1.3), "0.02 0.05 0.1 0.2 0.5 1");
+        assert_eq!(axis(0.46, 1.52), "0.6 0.8 1 1.2 1.4");
+        assert_eq!((ticks(1.0, 1.0, 7).len(), ticks(0.0, f64::NAN, 7).len()), (0, 0));
     }
 
     #[test]

@@ -46,7 +46,7 @@ fn row_head(arm: &Arm) -> Markup {
 /// A table with a column for each kind of work.
 fn table(title: &str, workloads: &[String], rows: &Markup) -> Markup {
     html! {
-        table {
+        table.glance {
             thead { tr { th { (title) } @for w in workloads { th.n { (w) } } } }
             tbody { (rows) }
         }

@@ -1,7 +1,10 @@
 //! The figures: each an SVG and the CSV behind it.
 
 use super::csv::{Csv, download};
-use super::draw::{BAD, Canvas, GRID, INK, MUTED, SHADE, around, count, human, nanos, series, svg, text};
+use super::draw::{
+    BAD, Canvas, GRID, INK, MUTED, Ratios, SHADE, around, count, human, nanos, series, short, svg, text,
+    ticks,
+};
 use crate::analysis::{Attribution, Cell, Effect, Verdict};
 use crate::sample::{Flag, Sample};
 use crate::stats::quantile;
@@ -102,7 +105,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             format!("{:?}", e.verdict),
         ));
     }
-    // in doublings: ticks fall on ratios that people know
+    // in doublings, so that half and double are alike
     let floors = || rows.iter().map(|(e, _)| e.floor).filter(|f| f.is_finite());
     let least = rows.iter().map(|(_, c)| c.lo).chain(floors().map(|f| -f)).fold(-0.03_f64, f64::min);
     let most = rows.iter().map(|(_, c)| c.hi).chain(floors()).fold(0.03_f64, f64::max);
@@ -115,7 +118,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             .margin_right(130)
             .x_label_area_size(34)
             .y_label_area_size(LABELS)
-            .build_cartesian_2d(left..right, 0.0..rows.len() as f64)?;
+            .build_cartesian_2d(Ratios::new(left, right), 0.0..rows.len() as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -126,7 +129,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             .bold_line_style(GRID)
             .axis_style(MUTED)
             .label_style(text(14, &MUTED))
-            .x_label_formatter(&|v| format!("×{:.2}", v.exp2()))
+            .x_label_formatter(&|v| format!("×{}", short(v.exp2())))
             .draw()?;
         for (i, (e, c)) in rows.iter().enumerate() {
             let y = rows.len() as f64 - i as f64 - 0.5;
@@ -242,7 +245,7 @@ pub fn beside(name: &str, caption: &str, rows: &[Beside]) -> Figure {
             .margin_right(24)
             .x_label_area_size(34)
             .y_label_area_size(LABELS)
-            .build_cartesian_2d(left..right, 0.0..rows.len() as f64)?;
+            .build_cartesian_2d(Ratios::new(left, right), 0.0..rows.len() as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -253,7 +256,7 @@ pub fn beside(name: &str, caption: &str, rows: &[Beside]) -> Figure {
             .bold_line_style(GRID)
             .axis_style(MUTED)
             .label_style(text(14, &MUTED))
-            .x_label_formatter(&|v| format!("×{}", human(v.exp2())))
+            .x_label_formatter(&|v| format!("×{}", short(v.exp2())))
             .draw()?;
         chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, rows.len() as f64)], INK.stroke_width(1))])?;
         for (i, r) in rows.iter().enumerate() {
@@ -332,14 +335,13 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
             chart.draw_series([PathElement::new([(lo, 0), (hi, 0)], MUTED.stroke_width(1))])?;
             area.draw(&Text::new(l.name.clone(), (8, 24), text(14, &INK)))?;
             if i + 1 == lines.len() {
-                for k in 0..=6 {
-                    let v = lo + (hi - lo) * f64::from(k) / 6.0;
+                for v in ticks(lo, hi, 7) {
                     let (px, _) = chart.backend_coord(&(v, 0));
                     let anchor = text(14, &MUTED).pos(plotters::style::text_anchor::Pos::new(
                         plotters::style::text_anchor::HPos::Center,
                         plotters::style::text_anchor::VPos::Top,
                     ));
-                    root.draw(&Text::new(human(v), (px, height as i32 - 26), anchor))?;
+                    root.draw(&Text::new(short(v), (px, height as i32 - 26), anchor))?;
                 }
             }
         }

@@ -202,6 +202,39 @@ fn tokens_are_reached_by_levee_enrol_alone() {
     assert_eq!(found, BTreeSet::from(may));
 }
 
+/// The crate `rsa` can tell a private key by the time that its use takes (RUSTSEC-2023-0071, deny.toml): levee gives it public ones alone.
+#[test]
+fn rsa_is_for_public_keys_alone() {
+    let all = tree();
+    let called = concat!("rs", "a::");
+    let mut used = BTreeSet::new();
+    for file in all.iter().filter(|file| file.is_rust()) {
+        for line in file.code() {
+            let after = line.match_indices(called).filter(|(at, _)| {
+                !line[..*at].ends_with(|before: char| before.is_alphanumeric() || before == '_')
+            });
+            for (at, _) in after {
+                let name =
+                    line[at + called.len()..].split(|c: char| !c.is_alphanumeric() && c != ':' && c != '_');
+                used.insert((
+                    file.path.as_str(),
+                    name.map(|name| name.trim_end_matches(':')).next().unwrap_or(""),
+                ));
+            }
+        }
+    }
+    let file = "core/ike/src/crypto/sign.rs";
+    let public = [
+        "Pkcs1v15Sign::new",
+        "Pss",
+        "RsaPublicKey",
+        "RsaPublicKey::from_pkcs1_der",
+        "pkcs1::DecodeRsaPublicKey",
+        "traits::PublicKeyParts",
+    ];
+    assert_eq!(used, public.map(|name| (file, name)).into());
+}
+
 /// Files that write tags by hand, each with its reason.
 const TAGS: [(&str, &str); 1] = [(
     "daemons/warden/src/compartment/service/nginx.rs",
