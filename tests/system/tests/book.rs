@@ -1,5 +1,8 @@
 //! A newcomer, who has two hosts and the book: each command of its chapters is run as it stands there, on a terminal, and must say what the
 //! book shows. The two hosts are namespaces with `/etc/levee`, `/var/lib/levee` and `/run` of their own.
+//!
+//! The programs are those of this build; or where `LEVEE_INSTALLED` names a directory, what was installed below its `server` and `ws1`, as
+//! `usr` of either host (`make packages-test` does that with the packages, and with `make install`).
 
 use levee_system::{PASSWORD, programs};
 use std::fs;
@@ -61,6 +64,11 @@ fn fits(output: &str, shown: &[String]) -> Result<(), String> {
     Ok(())
 }
 
+/// Where levee was installed for either host, if the programs are not those of this build.
+fn installed() -> Option<PathBuf> {
+    std::env::var_os("LEVEE_INSTALLED").map(PathBuf::from)
+}
+
 /// A host: a process that keeps its namespaces.
 struct Host {
     keeper: Child,
@@ -70,13 +78,18 @@ struct Host {
 
 impl Host {
     fn new(place: PathBuf) -> Self {
+        let usr = installed().map_or(String::new(), |all| {
+            let own = all.join(place.file_name().expect("its name")).join("usr");
+            assert!(own.is_dir(), "{}: nothing is installed", own.display());
+            format!("mount -t overlay -o lowerdir={}:/usr overlay /usr && ", own.display())
+        });
         for directory in ["etc", "etc-work", "lib", "lib-work", "state", "uids"] {
             fs::create_dir_all(place.join(directory)).expect("a directory");
         }
         let at = place.display();
         // Uids and control groups are the kernel's: who has which is said where every levee on this machine looks.
         let script = format!(
-            "mount --make-rprivate / && mount -t overlay -o lowerdir=/etc,upperdir={at}/etc,workdir={at}/etc-work overlay /etc && \
+            "mount --make-rprivate / && {usr}mount -t overlay -o lowerdir=/etc,upperdir={at}/etc,workdir={at}/etc-work overlay /etc && \
              mount -t overlay -o lowerdir=/var/lib,upperdir={at}/lib,workdir={at}/lib-work overlay /var/lib && \
              mkdir -p /etc/levee /var/lib/levee && mount --bind {at}/state /var/lib/levee && \
              mkdir -p /run/levee/uids && mount --bind /run/levee/uids {at}/uids && mount -t tmpfs none /run && \
@@ -102,7 +115,10 @@ impl Host {
 
     /// Runs a command on a terminal; answers questions for a password.
     fn run(&self, command: &str) -> (i32, String) {
-        let path = format!("{}:{}", programs().display(), std::env::var("PATH").unwrap_or_default());
+        let path = match installed() {
+            Some(_) => "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+            None => format!("{}:{}", programs().display(), std::env::var("PATH").unwrap_or_default()),
+        };
         let mut child = Command::new("nsenter")
             .args(["--target", &self.pid(), "--mount", "--net", "env", "LC_ALL=C.UTF-8", "script", "-qefc"])
             .arg(format!("stty cols 200 rows 50; {command}"))
