@@ -20,14 +20,18 @@ const LEVEE: [Section; 6] = [
             ),
             (
                 "SITE",
-                "The site file. Commands that read one have it as their first argument; `-` is standard input where nothing is written.",
+                "The site file. Commands that read one have it as their first argument; `levee check -` reads standard input. For `levee up --workstation` \
+                 it is the bundle's directory.",
             ),
             (
                 "--run, --state",
                 "Commands that ask a running server, or read what it has written, need no SITE: they find the only one of this host, or \
                  the one that is said so.",
             ),
-            ("LABEL", "In any case, with its categories in any order."),
+            (
+                "LABEL",
+                "In any case, with its categories in any order. `levee audit show --label` wants it as the log has it.",
+            ),
         ],
     ),
     (
