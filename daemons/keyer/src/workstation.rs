@@ -206,6 +206,12 @@ impl Keyer {
     /// The server did not give a child.
     pub(crate) fn keys_refused(&mut self, session: SessionId, why: &ChildError) {
         let why = match why {
+            // The server granted the session by its site file, and takes from the certificate what it narrows.
+            ChildError::Notified(error) if error == "TS_UNACCEPTABLE" => {
+                "the server refuses keys (TS_UNACCEPTABLE): most likely this workstation's certificate is from before its accreditation \
+                 was widened; then its bundle has to be made anew (`levee enrol host`). The server's audit log says why"
+                    .to_owned()
+            }
             ChildError::Notified(error) => format!("the server refuses keys ({error})"),
             ChildError::BadAnswer(what) => format!("the server's answer is wrong: {what}"),
             ChildError::Superseded | ChildError::NotAnswered => "the server gave no keys".to_owned(),

@@ -43,8 +43,8 @@ pub struct Service {
     /// Why it may be started; `None`: it is off.
     grant: Option<Grant<Connect>>,
     starts: u32,
-    /// Why it does not run, and until when it rests.
-    trouble: Option<(String, Instant)>,
+    /// Why it does not run, since when that is known, and until when it rests.
+    trouble: Option<(String, Instant, Instant)>,
     recorded: Option<Instant>,
 }
 
@@ -75,7 +75,7 @@ impl Service {
     /// Process 1 has said this of it. What the audit log is to have.
     pub fn said(&mut self, report: Report, now: Instant) -> Option<Note> {
         self.starts = report.starts;
-        self.trouble = report.trouble.map(|(why, rests)| (why, now.checked_add(rests).unwrap_or(now)));
+        self.trouble = report.trouble.map(|(why, rests)| (why, now, now.checked_add(rests).unwrap_or(now)));
         let Told { done, reason } = report.told?;
         let is_soon = self.recorded.is_some_and(|at| now.saturating_duration_since(at) < RECORDED);
         if is_soon {
@@ -87,8 +87,12 @@ impl Service {
 
     /// What an operator is to know of it.
     pub fn alarm(&self, now: Instant) -> Option<String> {
-        let (why, until) = self.trouble.as_ref()?;
+        let (why, since, until) = self.trouble.as_ref()?;
+        let ago = now.saturating_duration_since(*since).as_secs();
         let left = until.saturating_duration_since(now).as_secs();
-        Some(format!("service {} does not start ({why}); a connection may start it in {left} s", self.name()))
+        Some(format!(
+            "service {} does not start ({why}, {ago} s ago); a connection may start it in {left} s",
+            self.name()
+        ))
     }
 }

@@ -57,7 +57,7 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     });
     let alarms = || world.status()["alarms"].to_string();
     eventually(Duration::from_secs(30), "what cannot run is told", || {
-        alarms().contains("service broken does not start (ended with status 1)")
+        alarms().contains("service broken does not start (ended with status 1, ")
     });
     let test = |service: &str| {
         let run = levee_system::text(&world.path("run"));

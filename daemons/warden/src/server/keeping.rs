@@ -59,8 +59,8 @@ pub struct Keeping {
     rests: BTreeMap<Kept, Rest>,
     /// What waits to be started again.
     waiting: BTreeMap<Kept, Instant>,
-    /// What has rested, and has not run well for a while since: why.
-    troubled: BTreeMap<Kept, String>,
+    /// What has rested, and has not run well for a while since: why, and when it ended last.
+    troubled: BTreeMap<Kept, (String, Instant)>,
 }
 
 impl Keeping {
@@ -79,7 +79,7 @@ impl Keeping {
         if wait.is_zero() {
             return Verdict::Again;
         }
-        self.troubled.insert(what.clone(), how.to_owned());
+        self.troubled.insert(what.clone(), (how.to_owned(), now));
         self.waiting.insert(what, now + wait);
         Verdict::Rests(wait)
     }
@@ -110,7 +110,7 @@ impl Keeping {
     /// Why it rests and for how long still; `None` where it does not.
     pub fn rests(&self, what: &Kept, now: Instant) -> Option<String> {
         let left = self.waiting.get(what)?.checked_duration_since(now)?;
-        let why = self.troubled.get(what).map_or("it has ended", String::as_str);
+        let why = self.troubled.get(what).map_or("it has ended", |(why, _)| why.as_str());
         Some(format!("{why}; tried again in {} s", left.as_secs().saturating_add(1)))
     }
 
@@ -144,7 +144,7 @@ impl Keeping {
 
     /// What an operator is to know.
     pub fn alarms(&self, now: Instant) -> Vec<String> {
-        let line = |(what, how): (&Kept, &String)| {
+        let line = |(what, (how, since)): (&Kept, &(String, Instant))| {
             let at = what.label().map(|label| format!("{label}: ")).unwrap_or_default();
             let next = match self.waiting.get(what) {
                 Some(due) => {
@@ -152,7 +152,8 @@ impl Keeping {
                 }
                 None => "it runs again".to_owned(),
             };
-            format!("{at}{what} ends again and again ({how}); {next}")
+            let ago = now.saturating_duration_since(*since).as_secs();
+            format!("{at}{what} ends again and again ({how}, {ago} s ago); {next}")
         };
         self.troubled.iter().map(line).collect()
     }
@@ -182,7 +183,9 @@ mod tests {
         assert!(keeping.due(now).is_empty());
         assert_eq!(
             keeping.alarms(now),
-            ["SECRET: levee-vault ends again and again (killed by signal 9); it is started again in 2 s"]
+            [
+                "SECRET: levee-vault ends again and again (killed by signal 9, 0 s ago); it is started again in 2 s"
+            ]
         );
         now += Duration::from_secs(1);
         assert_eq!(keeping.due(now), [vault()]);
