@@ -181,8 +181,7 @@ fn tunnels_in_traffic_begin_to_go_at_a_constant_rate_and_end_to_and_who_comes_me
         world.level(workstation, label).ok();
     }
     let plan = |name: &str| {
-        let site = text(&world.path("site.toml"));
-        let plan = posture(&world, &["plan", name, "--json", "--site", &site]).ok();
+        let plan = posture(&world, &["plan", name, "--json"]).ok();
         let plan: Value = serde_json::from_str(&plan).expect("JSON");
         let sessions = plan["sessions"].as_array().expect("sessions").clone();
         let of = |label: &str| {
