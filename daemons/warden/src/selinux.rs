@@ -9,6 +9,8 @@ use crate::{Fatal, log};
 
 /// What the host must have. The types are those of `conf/selinux/levee.cil`.
 const MODULE: &str = "load levee's module (semodule -i levee.cil) into an MLS policy";
+/// The warden's.
+const DOMAIN: &str = "levee_t";
 /// A warden in another domain has a role that compartments may not have.
 const BY_UNIT: &str = "start the server by its unit levee@.service, which gives it the domain levee_t";
 
@@ -80,13 +82,15 @@ pub fn at(site: &Site, label: &Label, own: &str) -> Result<Contexts, Fatal> {
     })
 }
 
-/// The warden's own context, where the policy has levee's types for it.
+/// The warden's own context, where the policy has levee's types for it, and it is in the domain of its own.
 fn is_loaded() -> Result<Option<String>, Fatal> {
     let own = selinux::own().map_err(step)?;
     let mut parts = own.splitn(4, ':');
     let (user, role) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    // Another one may know the types, and cannot give them to files and processes of other levels.
+    let is_own = parts.next() == Some(DOMAIN);
     let lowest = format!("{user}:{role}:levee_compartment_t:s0");
-    Ok(selinux::knows(&lowest).map_err(step)?.then_some(own))
+    Ok((is_own && selinux::knows(&lowest).map_err(step)?).then_some(own))
 }
 
 fn step(why: impl std::fmt::Display) -> Fatal {

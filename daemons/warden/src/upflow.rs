@@ -11,12 +11,13 @@ use crate::label::RunningLabel;
 use crate::log;
 use crate::options::Options;
 use crate::process::{Process, Start};
+use crate::selinux;
 use crate::uids::{Own, Uids};
 use crate::waits::{Source, Waits, WatchedChild};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
 use levee_ipc::{MAX_FDS, SendError};
-use levee_policy::LabelName;
+use levee_policy::{LabelName, Site};
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,13 +83,13 @@ impl Upflow {
     }
 
     /// Opens one more snapshot. Answers the label whose second stage has all that there are.
-    pub fn opens_one(&mut self, options: &Options) -> Option<LabelName> {
+    pub fn opens_one(&mut self, site: &Site, options: &Options) -> Option<LabelName> {
         let (reader, mut below) = self.opening.pop_first()?;
         while let Some(lower) = below.pop() {
             if self.has(&reader, &lower) {
                 continue;
             }
-            let opened = self.used(&lower, &reader, options).map(|snapshot| snapshot.is_some());
+            let opened = self.used(&lower, &reader, site, options).map(|snapshot| snapshot.is_some());
             if opened.inspect_err(|e| log!("{reader} does not read {lower}: {e}")).unwrap_or(true) {
                 self.opening.insert(reader, below);
                 return None;
@@ -107,6 +108,7 @@ impl Upflow {
         role: Role,
         name: &LabelName,
         label: &RunningLabel,
+        site: &Site,
         options: &Options,
         uids: &Uids,
     ) -> Result<Option<Process>, Box<dyn std::error::Error>> {
@@ -115,7 +117,7 @@ impl Upflow {
         let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
         let start = Start::new(Key::at(role, name), uid, options, label.logs());
         if role == Role::Snapshot {
-            let Some(snapshot) = self.used(name, name, options)? else { return Ok(None) };
+            let Some(snapshot) = self.used(name, name, site, options)? else { return Ok(None) };
             let snapshot = snapshot.mount(Attributes::DATA, seen)?;
             let (what, from) = match (label.own(), label.documents(role)) {
                 (Some(own), _) => {
@@ -161,14 +163,18 @@ impl Upflow {
         &mut self,
         name: &LabelName,
         user: &LabelName,
+        site: &Site,
         options: &Options,
-    ) -> levee_sys::Result<Option<&Store>> {
+    ) -> Result<Option<&Store>, Box<dyn std::error::Error>> {
         if !self.snapshots.contains_key(name) {
             let path = below::snapshot(name, options);
             if !path.exists() {
                 return Ok(None);
             }
-            let store = Store::open(&path)?;
+            // What is in it is the label's, as what is in its store.
+            let label = site.vocabulary().parse(name.as_str()).map_err(|e| e.to_string())?;
+            let context = selinux::contexts(site, &label)?.map(|contexts| contexts.files);
+            let store = Store::open(&path)?.in_context(context);
             let view = store.mount(Attributes::READ_ONLY_DATA, None)?;
             self.snapshots.insert(name.clone(), Snapshot { store, view, users: BTreeSet::new() });
         }
@@ -303,10 +309,10 @@ mod tests {
         let mut stages = Vec::new();
         upflow.prepare(&name, &label);
         while upflow.is_opening() {
-            let _ = upflow.opens_one(options);
+            let _ = upflow.opens_one(&site, options);
         }
         for role in ROLES {
-            let started = upflow.start(role, &name, &label, options, uids).unwrap();
+            let started = upflow.start(role, &name, &label, &site, options, uids).unwrap();
             let Some(mut process) = started else { continue };
             process.begin(Place::Server).unwrap();
             let until = Instant::now() + Duration::from_secs(10);

@@ -30,7 +30,9 @@ pub const TAP: &str = "guest0";
 /// How long a boot or a command may take on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn made() -> PathBuf {
+/// Where `scripts/guest` leaves what it makes.
+#[must_use]
+pub fn made() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")), PathBuf::from);
     target.join("guest")
@@ -97,7 +99,7 @@ impl Guest {
     }
 
     fn boot_with(net: Option<BorrowedFd<'_>>, arguments: &str, initramfs: Option<PathBuf>) -> Self {
-        let memory = if initramfs.is_some() { "768" } else { "256" };
+        let memory = if initramfs.is_some() { "1024" } else { "256" };
         let (kernel, initramfs) =
             (made().join("kernel"), initramfs.unwrap_or_else(|| made().join("initramfs")));
         assert!(

@@ -12,7 +12,7 @@ impl Server {
     /// Opens what a second stage of upflow reads, a little in each turn; starts labels whose last pass was in the way.
     pub(super) fn see_to_upflow(&mut self) {
         // Where the one before is not gone yet, it is opened anew once it is.
-        if let Some(reader) = self.upflow.opens_one(&self.options)
+        if let Some(reader) = self.upflow.opens_one(&self.site, &self.options)
             && !self.leaving.contains_key(&reader)
             && let Err(e) = self.start_upflow(Role::Copy, &reader)
         {
@@ -90,7 +90,7 @@ impl Server {
         }
         let started = self
             .upflow
-            .start(role, name, label, &self.options, &self.uids)
+            .start(role, name, label, &self.site, &self.options, &self.uids)
             .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
         started.map_or(Ok(()), |process| self.admit(process))
     }

@@ -4,7 +4,9 @@
 //! input says: `run LABEL SCRIPT` has a shell in that compartment do it; `listener LABEL` tells the
 //! context of a listener that the warden makes there; `mount LABEL OTHER` attaches the store of the first at
 //! `/srv/below` in the other's compartment, writable and with its uids: what namespaces, mounts and uids keep from it, it then has. What comes of it
-//! follows, and a line `=> STATUS`.
+//! follows, and a line `=> STATUS`. `victims` has each compartment run `/usr/bin/crossing` (`tests/guest/crossing.c`) as a victim. `cross KINDS MILLISECONDS EVERY`
+//! has every label (or every so manieth) try everything on every other's, itself included, from its own namespaces but for those in KINDS, which are the
+//! other's: a line for each pair.
 //! `levee-guest-labels attach PID` puts the mount that is descriptor 3 into that process's tree.
 #![forbid(unsafe_code)]
 
@@ -46,6 +48,17 @@ struct Place {
     network: Network,
     /// The last number given to a program.
     tickets: u64,
+    context: String,
+    victim: Option<Victim>,
+}
+
+/// A process that has what others could want.
+struct Victim {
+    /// Its number on the host, and inside.
+    host: String,
+    inner: String,
+    /// Of what it keeps in memory.
+    address: String,
 }
 
 fn main() -> Result<(), Failed> {
@@ -114,12 +127,27 @@ fn obey(places: &mut [Place], line: &str, out: &mut impl std::io::Write) -> Resu
             writeln!(out, "{}", String::from_utf8(context)?.trim_end_matches('\0'))?;
             Ok(0)
         }
+        Some("victims") => {
+            for place in places {
+                place.has_victim()?;
+            }
+            Ok(0)
+        }
+        Some("cross") => {
+            let (milliseconds, every) = rest.split_once(' ').ok_or("MILLISECONDS EVERY")?;
+            let some: Vec<&Place> = places.iter().step_by(every.parse()?).collect();
+            for (subject, object) in some.iter().flat_map(|s| some.iter().map(move |o| (s, o))) {
+                let got = subject.tries(object, label, milliseconds)?;
+                writeln!(out, "{} {} {got}", subject.label, object.label)?;
+            }
+            Ok(0)
+        }
         Some("mount") => {
             let (of, to) = (places.get(at(label)?), places.get(at(rest)?));
             of.zip(to).ok_or("no such place").map(|(of, to)| of.lend(to))??;
             Ok(0)
         }
-        _ => Err("run LABEL SCRIPT, or mount LABEL OTHER".into()),
+        _ => Err("run LABEL SCRIPT, listener LABEL, mount LABEL OTHER, victims, or cross KINDS MILLISECONDS EVERY".into()),
     }
 }
 
@@ -151,9 +179,11 @@ impl Place {
             needs: Needs::all(),
             contexts,
         };
+        let context = sockets.clone().unwrap_or_default();
         let network = Network::new()?.in_context(sockets);
         let compartment = Compartment::start(&Plan::new(&spec), &network, init)?;
-        Ok(Self { label: name.to_owned(), uid_base, compartment, network, tickets: 0 })
+        let label = name.to_owned();
+        Ok(Self { label, uid_base, compartment, network, tickets: 0, context, victim: None })
     }
 
     fn pid(&self) -> Result<i32, Failed> {
@@ -199,6 +229,72 @@ impl Place {
             std::thread::sleep(Duration::from_millis(5));
         }
         Err(format!("the script does not end: {said}").into())
+    }
+
+    /// Starts its victim, as a service, in the place of one that it has.
+    fn has_victim(&mut self) -> Result<(), Failed> {
+        if let Some(old) = self.victim.take() {
+            let pid = rustix::process::Pid::from_raw(old.host.parse()?).ok_or("no process")?;
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+            let until = Instant::now() + PATIENCE;
+            while !self.compartment.events()?.iter().any(|event| matches!(event, Event::Exited(..))) {
+                if Instant::now() > until {
+                    return Err("a victim does not end".into());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.tickets += 1;
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let number = self.uid_base / UIDS % 100;
+        let start = Start {
+            ticket: self.tickets,
+            program: "/usr/bin/crossing".into(),
+            argv: vec!["crossing".into(), "victim".into(), number.to_string(), self.label.clone()],
+            env: Vec::new(),
+            uid: SERVICE_UID,
+            input: false,
+            terminal: false,
+            filter: Profile::Service(Needs::all()),
+        };
+        self.compartment.run(start, &[writer.as_fd(), writer.as_fd()])?;
+        drop(writer);
+        let mut line = String::new();
+        std::io::BufReader::new(File::from(reader)).read_line(&mut line)?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["ready", inner, address] = words.as_slice() else {
+            return Err(format!("the victim at {} said {line:?}", self.label).into());
+        };
+        let init = self.pid()?;
+        let children = std::fs::read_to_string(format!("/proc/{init}/task/{init}/children"))?;
+        let host = children.split_whitespace().next().ok_or("process 1 has no child")?.to_owned();
+        self.victim = Some(Victim { host, inner: (*inner).into(), address: (*address).into() });
+        Ok(())
+    }
+
+    /// What a process of this label gets of another's things, a digit for each attempt.
+    fn tries(&self, object: &Place, kinds: &str, milliseconds: &str) -> Result<String, Failed> {
+        let victim = object.victim.as_ref().ok_or("no victims")?;
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let mut program = Program::new("/bin/crossing");
+        let numbers = [self.pid()?.to_string(), object.pid()?.to_string()];
+        let words = ["try", kinds, &numbers[0], &numbers[1], &victim.host, &SERVICE_UID.to_string(), &self.context];
+        program.args.extend(words.map(Into::into));
+        let number = (object.uid_base / UIDS % 100).to_string();
+        let words = [milliseconds, &number, &object.label, &victim.inner, &victim.address];
+        program.args.extend(words.map(Into::into));
+        let error = std::io::stderr();
+        (program.stdio[1], program.stdio[2]) = (Some(writer.as_fd()), Some(error.as_fd()));
+        program.privileged = true;
+        let child = program.start()?;
+        drop(program);
+        drop(writer);
+        let mut said = String::new();
+        File::from(reader).read_to_string(&mut said)?;
+        match child.wait(PATIENCE)? {
+            Some(levee_sys::pidfd::Exit::Status(0)) => Ok(said.trim_end().to_owned()),
+            how => Err(format!("{} on {}: {how:?} {said}", self.label, object.label).into()),
+        }
     }
 
     fn lend(&self, to: &Place) -> Result<(), Failed> {
