@@ -1,6 +1,7 @@
 // Jobs, one a line, and their answers. `operations jobs`: on standard input; `operations serve`: as a service of a compartment, one a
 // connection; `operations listen PORT`: the same for a program that nobody gives a listener, a partition's; `operations list`: what there is;
-// `operations nothing`: ends at once, for those that time how programs start.
+// `operations nothing`: ends at once, for those that time how programs start; `operations packets INTERFACE loopback|pair with|without`: whether the packets
+// there carry labels.
 //
 // A job is `NAME MILLISECONDS PROCESSOR [STORE]`, the last a directory instead of the compartment's; its answer `NANOSECONDS PREEMPTED`: the time of one operation, and how often the
 // kernel took the processor away meanwhile; what else was counted follows as `NAME=VALUE`. Or `refused: why`. Each job is a process of its own.
@@ -252,6 +253,8 @@ int main(int count, char **words) {
         for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
             for (const struct op *o = ALL[i]; o->name; o++)
                 printf("%s\n", o->name);
+    else if (!strcmp(what, "packets") && count > 4)
+        return packets(words[2], words[3], !strcmp(words[4], "with"));
     else
         return 2;
     return 0;

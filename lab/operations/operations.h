@@ -50,6 +50,8 @@ double latency(size_t size, size_t stride, double seconds);
 double periodic(unsigned units, double seconds, double *missed, double *late);
 // How late it is woken, by the mean of times that it chose at random, in nanoseconds; and the lateness that one in a hundred exceeded.
 double woken(double seconds, double *late);
+// Whether a stream's packets on this interface, the loopback's or those of a pair, all carry labels, or none: 0 if so.
+int packets(const char *interface, const char *where, int with);
 // Takes all that it can of the processor.
 void hog(double seconds);
 

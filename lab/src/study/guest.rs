@@ -4,6 +4,7 @@
 
 use super::places::{PROGRAM, Running};
 use super::{Arm, Measured, Stand};
+use crate::netns::tool;
 use crate::site::{Removed, text};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -14,31 +15,48 @@ use std::time::Duration;
 
 /// How long a machine may take to boot on a loaded host.
 const BOOT: Duration = Duration::from_secs(120);
-/// Where the program is in a machine, and where it keeps files: in memory, since a machine has no disk.
+/// Where the program is in a machine, and where it keeps files: on the machine's disk.
 const JOBS: &str = "/operations jobs </dev/ttyS0";
-const STORE: &str = "/tmp";
+const STORE: &str = "/disk";
+/// As large as a compartment's store.
+const DISK: u64 = 32 << 20;
 
 /// What makes an arm what it is, at the machine's console. The shell's domain is permissive: what the policy says is looked up, and not obeyed.
 fn prepared(arm: &str) -> Option<(&'static str, Vec<&'static str>)> {
     const COMMON: [&str; 2] = [
-        "mount -t tmpfs tmpfs /tmp",
+        "mount -t tmpfs tmpfs /tmp && : >/levlab-machine",
         "mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm && ip link set lo up",
+    ];
+    // After the policy, so that each has its place in it; two networks with a link between.
+    const STAND: [&str; 4] = [
+        "mkdir /disk && modprobe -a virtio_blk veth && mount -t ext4 /dev/vda /disk",
+        "mkdir -p /run/netns && ip netns add far && ip -n far link set lo up",
+        "ip link add pair type veth peer name pair netns far && ip address add 10.215.1.1/24 dev pair && ip link set pair up",
+        "ip -n far address add 10.215.1.2/24 dev pair && ip -n far link set pair up",
     ];
     const ENFORCED: [&str; 2] = [
         "dd if=/policy-mls of=/sys/fs/selinux/load bs=8M && echo 1 >/sys/fs/selinux/enforce",
         // (The shell's write says that it failed, and did not: what is so is looked at.)
         "echo system_u:system_r:kernel_t:s0:c1 >/proc/self/attr/current; grep -q s0:c1 /proc/self/attr/current && grep -q 1 /sys/fs/selinux/enforce",
     ];
-    const LABELLED: [&str; 4] = [
+    const LABELLED: [&str; 5] = [
         "netlabelctl cipsov4 add pass doi:16 tags:1",
         "netlabelctl map del default",
         "netlabelctl map add default address:127.0.0.0/8 protocol:cipsov4,16",
+        "netlabelctl map add default address:10.215.1.0/24 protocol:cipsov4,16",
         "netlabelctl map add default address:0.0.0.0/0 protocol:unlbl",
     ];
+    // Each machine, before anything is measured in it, shows by its packets that it is what its arm says.
+    const WITHOUT: [&str; 2] =
+        ["/operations packets lo loopback without", "/operations packets pair pair without"];
+    const WITH: [&str; 2] = ["/operations packets lo loopback with", "/operations packets pair pair with"];
     match arm {
-        "off" => Some(("selinux=0", COMMON.to_vec())),
-        "mls" => Some(("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED].concat())),
-        "mls-cipso" => Some(("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED, &LABELLED].concat())),
+        "off" => Some(("selinux=0", [&COMMON[..], &STAND, &WITHOUT].concat())),
+        "mls" => Some(("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED, &STAND, &WITHOUT].concat())),
+        "mls-cipso" => {
+            let all = [&COMMON[..], &ENFORCED, &STAND, &LABELLED, &WITH].concat();
+            Some(("lsm=selinux selinux=1", all))
+        }
         _ => None,
     }
 }
@@ -52,6 +70,15 @@ fn initramfs(made: &Path, part: &str) -> io::Result<Removed> {
     let length = file.metadata()?.len();
     file.set_len(length.next_multiple_of(4))?;
     file.write_all(&archive(&[("operations", 0o100_755, PROGRAM), ("TRAILER!!!", 0, &[])]))?;
+    Ok(to)
+}
+
+/// A machine's disk, with an empty file system.
+fn disk(part: &str) -> io::Result<Removed> {
+    let to = Removed(std::env::temp_dir().join(format!("levlab{}{part}disk", std::process::id())));
+    let file = fs::File::create_new(&to.0)?;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, DISK)?;
+    tool("mkfs.ext4", &["-q", "-F", &text(&to.0)])?;
     Ok(to)
 }
 
@@ -78,6 +105,7 @@ struct Guest {
     /// So many more trials of a block it makes.
     left: usize,
     _packed: Removed,
+    _disk: Removed,
 }
 
 impl Guest {
@@ -92,11 +120,17 @@ impl Guest {
             return Err(fault(&format!("{} is not there: run scripts/guest", kernel.display())));
         }
         let packed = initramfs(made, &arm.name)?;
+        let disk = disk(&arm.name)?;
         let mut c = Command::new("qemu-system-x86_64");
         c.args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-no-reboot"]);
         c.args(["-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-kernel"])
             .arg(kernel);
-        c.args(["-initrd", &text(&packed.0), "-append"]);
+        c.args(["-initrd", &text(&packed.0)]);
+        c.args([
+            "-drive",
+            &format!("file={},format=raw,if=virtio,cache=none,aio=threads", text(&disk.0)),
+            "-append",
+        ]);
         c.arg(format!("console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off nokaslr {arguments}"));
         let mut machine = Running::spawn(c)
             .map_err(|e| io::Error::new(e.kind(), format!("qemu-system-x86_64 (qemu-system-x86): {e}")))?;
@@ -111,7 +145,7 @@ impl Guest {
         machine.store = Some(STORE.to_owned());
         // It has one.
         machine.processor = 0;
-        Ok(Guest { running: machine, left: trials, _packed: packed })
+        Ok(Guest { running: machine, left: trials, _packed: packed, _disk: disk })
     }
 }
 

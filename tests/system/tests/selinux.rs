@@ -100,12 +100,21 @@ const LABELLED: [&str; 4] = [
 /// The kind of namespace that alone leads to what is tried.
 fn through(what: &str) -> &'static str {
     match what {
-        "read a document" | "list a directory" | "read a file in /dev/shm" | "write a document"
-        | "write a file in /dev/shm" | "Unix socket by path" => "m",
+        "read a document"
+        | "list a directory"
+        | "read a file in /dev/shm"
+        | "write a document"
+        | "write a file in /dev/shm"
+        | "Unix socket by path" => "m",
         "TCP" | "UDP" | "Unix socket by abstract name" => "n",
-        "read System V memory" | "write System V memory" | "look at a System V queue"
-        | "put into a System V queue" | "read a System V semaphore" | "set a System V semaphore"
-        | "open a POSIX queue to read" | "open a POSIX queue to write" => "i",
+        "read System V memory"
+        | "write System V memory"
+        | "look at a System V queue"
+        | "put into a System V queue"
+        | "read a System V semaphore"
+        | "set a System V semaphore"
+        | "open a POSIX queue to read"
+        | "open a POSIX queue to write" => "i",
         "read how a process is scheduled" => "p",
         // It wants the other's uid besides.
         _ => "",
@@ -119,13 +128,28 @@ fn within(what: &str) -> Rule {
 
 fn rule(what: &str) -> Rule {
     match what {
-        "write a document" | "add a document" | "write a file in /dev/shm" | "Unix socket by path"
-        | "Unix socket by abstract name" | "write System V memory" | "put into a System V queue"
-        | "set a System V semaphore" | "open a POSIX queue to write" | "signal a process"
-        | "signal a process by pidfd" | "set how a process is scheduled" | "set a process's limits" => Rule::Equal,
-        "read a document" | "list a directory" | "read a file in /dev/shm" | "read System V memory"
-        | "look at a System V queue" | "read a System V semaphore" | "open a POSIX queue to read"
-        | "see a process in /proc" | "read how a process is scheduled" => Rule::Down,
+        "write a document"
+        | "add a document"
+        | "write a file in /dev/shm"
+        | "Unix socket by path"
+        | "Unix socket by abstract name"
+        | "write System V memory"
+        | "put into a System V queue"
+        | "set a System V semaphore"
+        | "open a POSIX queue to write"
+        | "signal a process"
+        | "signal a process by pidfd"
+        | "set how a process is scheduled"
+        | "set a process's limits" => Rule::Equal,
+        "read a document"
+        | "list a directory"
+        | "read a file in /dev/shm"
+        | "read System V memory"
+        | "look at a System V queue"
+        | "read a System V semaphore"
+        | "open a POSIX queue to read"
+        | "see a process in /proc"
+        | "read how a process is scheduled" => Rule::Down,
         "trace a process" | "read a process's memory" | "take a process's descriptor" => Rule::Nobody,
         "TCP" | "UDP" => Rule::Any,
         other => panic!("an attempt that the table does not know: {other}"),
@@ -139,7 +163,8 @@ type Tally = BTreeMap<String, [[usize; 2]; 3]>;
 /// Every label of `every`, that is: fewer are enough where a refusal takes long.
 fn cross(guest: &mut Guest, kinds: &str, every: usize, mut seen: impl FnMut(&str, usize, bool)) -> Tally {
     let attempts: Vec<String> = guest.run("crossing list").lines().map(str::to_owned).collect();
-    let (said, status) = ask(guest, &format!("cross {kinds} {} {every}", if every > 1 { 300 } else { 3_000 }));
+    let (said, status) =
+        ask(guest, &format!("cross {kinds} {} {every}", if every > 1 { 300 } else { 3_000 }));
     assert_eq!(status, "0", "{said}");
     let (site, all) = (Site::parse(SITE).unwrap(), labels());
     let label = |name: &str| &all.iter().find(|(one, _)| one == name).expect("a label").1;
@@ -151,7 +176,13 @@ fn cross(guest: &mut Guest, kinds: &str, every: usize, mut seen: impl FnMut(&str
         assert_eq!(digits.len(), attempts.len(), "{line}");
         pairs += 1;
         let reads = site.decide_read(Who::default(), label(subject), label(object)).is_ok();
-        let kind = if subject == object { 0 } else if reads { 1 } else { 2 };
+        let kind = if subject == object {
+            0
+        } else if reads {
+            1
+        } else {
+            2
+        };
         for (what, digit) in attempts.iter().zip(digits.chars()) {
             seen(what, kind, digit == '1');
             let of = &mut tally.entry(what.clone()).or_default()[kind];
@@ -164,7 +195,8 @@ fn cross(guest: &mut Guest, kinds: &str, every: usize, mut seen: impl FnMut(&str
 }
 
 fn report(title: &str, tally: &Tally) {
-    let mut table = format!("{title}\n{:<34} {:>10} {:>10} {:>10}\n", "attempt", "its own", "below", "others");
+    let mut table =
+        format!("{title}\n{:<34} {:>10} {:>10} {:>10}\n", "attempt", "its own", "below", "others");
     for (what, [own, below, others]) in tally {
         let part = |of: &[usize; 2]| format!("{}/{}", of[0], of[1]);
         table.push_str(&format!("{what:<34} {:>10} {:>10} {:>10}\n", part(own), part(below), part(others)));
@@ -208,7 +240,9 @@ fn is_denied(all: &[String], what: &str, from: &str, to: &str) -> bool {
 /// Starts the program with the compartments, as a server's warden runs; what it says first.
 fn serve(guest: &mut Guest) -> (String, String) {
     let images = labels().len();
-    guest.run(&format!("n=0; while [ $n -lt {images} ]; do cp /levee/store.img /levee/$n.img; n=$((n+1)); done"));
+    guest.run(&format!(
+        "n=0; while [ $n -lt {images} ]; do cp /levee/store.img /levee/$n.img; n=$((n+1)); done"
+    ));
     let images = labels().into_iter().enumerate().map(|(n, (name, _))| format!("{name}=/levee/{n}.img"));
     let labels = images.collect::<Vec<_>>().join(" ");
     let program = "/levee/levee-guest-labels /levee/site.toml /levee/levee-init /levee/programs.erofs";
@@ -320,20 +354,21 @@ fn what_namespaces_mounts_and_uids_keep_from_a_label_selinux_keeps_from_it_alone
 fn alone(guest: &mut Guest) {
     assert_eq!(ask(guest, "victims").1, "0");
     let mut wrong = Vec::new();
-    let mut expect = |guest: &mut Guest, kinds: &str, title: &str, every: usize, rule: &dyn Fn(&str) -> Rule| {
-        let all = cross(guest, kinds, every, |what, kind, did| {
-            let should = match rule(what) {
-                Rule::Equal => kind == 0,
-                Rule::Down => kind < 2,
-                Rule::Nobody => false,
-                Rule::Any => true,
-            };
-            if should != did {
-                wrong.push(format!("{title}: {what}, {kind}: should be {should}, was {did}"));
-            }
-        });
-        report(title, &all);
-    };
+    let mut expect =
+        |guest: &mut Guest, kinds: &str, title: &str, every: usize, rule: &dyn Fn(&str) -> Rule| {
+            let all = cross(guest, kinds, every, |what, kind, did| {
+                let should = match rule(what) {
+                    Rule::Equal => kind == 0,
+                    Rule::Down => kind < 2,
+                    Rule::Nobody => false,
+                    Rule::Any => true,
+                };
+                if should != did {
+                    wrong.push(format!("{title}: {what}, {kind}: should be {should}, was {did}"));
+                }
+            });
+            report(title, &all);
+        };
     for (kind, title) in KINDS {
         let of = |what: &str| if through(what).contains(kind) { rule(what) } else { within(what) };
         expect(guest, kind, title, 1, &of);

@@ -147,7 +147,10 @@ fn obey(places: &mut [Place], line: &str, out: &mut impl std::io::Write) -> Resu
             of.zip(to).ok_or("no such place").map(|(of, to)| of.lend(to))??;
             Ok(0)
         }
-        _ => Err("run LABEL SCRIPT, listener LABEL, mount LABEL OTHER, victims, or cross KINDS MILLISECONDS EVERY".into()),
+        _ => Err(
+            "run LABEL SCRIPT, listener LABEL, mount LABEL OTHER, victims, or cross KINDS MILLISECONDS EVERY"
+                .into(),
+        ),
     }
 }
 
@@ -278,7 +281,8 @@ impl Place {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let mut program = Program::new("/bin/crossing");
         let numbers = [self.pid()?.to_string(), object.pid()?.to_string()];
-        let words = ["try", kinds, &numbers[0], &numbers[1], &victim.host, &SERVICE_UID.to_string(), &self.context];
+        let words =
+            ["try", kinds, &numbers[0], &numbers[1], &victim.host, &SERVICE_UID.to_string(), &self.context];
         program.args.extend(words.map(Into::into));
         let number = (object.uid_base / UIDS % 100).to_string();
         let words = [milliseconds, &number, &object.label, &victim.inner, &victim.address];
