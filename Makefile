@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere test test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
+.PHONY: help run crowd elsewhere enforced test test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'

@@ -162,6 +162,12 @@ impl Compartment {
         self.ends.clone()
     }
 
+    /// The network of a labelled link's own interface, in which every packet has its label; none without labels.
+    pub(crate) fn wire(&self) -> Option<PathBuf> {
+        let [_, other] = self.servers.as_slice() else { return None };
+        Some(other.up.run.join("labelled").join(EDGE))
+    }
+
     /// Whether each of the two is a compartment's, with levee's packet filter.
     pub(crate) fn is_levee(&self) -> [bool; 2] {
         [self.servers.len() > 1, true]

@@ -5,10 +5,13 @@ use super::Measured;
 use crate::host::processors;
 use crate::netns::tool;
 use crate::site::{Removed, text};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::{fs, io, process};
 
 const PROGRAM: &str = include_str!("../../mpi/ring.c");
@@ -97,6 +100,56 @@ impl Mpi {
         let counted: BTreeMap<String, f64> = counted.map(|(name, v)| (name.to_owned(), v)).into();
         Ok(Measured { seconds: ns / 1e9, preempted: None, counted })
     }
+}
+
+/// What a run of the ring's packets carry on the link: so many with an option of CIPSO, and so many without. `wire` is the network of a labelled link's
+/// interface, of which all carry one; elsewhere none does.
+///
+/// # Errors
+/// When the link is not as its arm says.
+pub(super) fn seen(mpi: &Mpi, ends: &[End; 2], wire: Option<&Path>) -> io::Result<[(String, f64); 2]> {
+    let near = &ends[0];
+    let at = format!("--net={}", text(wire.unwrap_or(&near.netns)));
+    let file = mpi.at("capture");
+    let mut capture = Command::new("nsenter");
+    // It writes what it has when it ends, and says when it listens.
+    capture.args([
+        &at,
+        "tcpdump",
+        "-i",
+        near.device,
+        "-Z",
+        "root",
+        "--immediate-mode",
+        "-U",
+        "-s",
+        "80",
+        "-w",
+        &file,
+        "tcp",
+    ]);
+    let mut capture = capture.stderr(Stdio::piped()).stdin(Stdio::null()).spawn()?;
+    let mut said = String::new();
+    if let Some(error) = capture.stderr.take() {
+        BufReader::new(error).read_line(&mut said)?;
+    }
+    let ran = mpi.measure(ends, "mpi-ring@4", 0.001);
+    if let Some(pid) = Pid::from_raw(capture.id().cast_signed()) {
+        kill_process(pid, Signal::INT)?;
+    }
+    capture.wait()?;
+    ran?;
+    // IPv4 alone is spoken there. The option stands behind the header.
+    let count = |filter: &str| -> io::Result<f64> {
+        Ok(tool("tcpdump", &["-n", "-r", &file, filter])?.lines().count() as f64)
+    };
+    let (with, all) = (count("ip[0] & 15 > 5 and ip[20] = 134")?, count("ip")?);
+    let is_so = if wire.is_some() { with == all && all > 0.0 } else { with == 0.0 && all > 0.0 };
+    if !is_so {
+        return Err(io::Error::other(format!("of {all} packets {with} carry a label; tcpdump: {said}")));
+    }
+    Ok([("packets with a label", with), ("packets without", all - with)]
+        .map(|(name, n)| (name.to_owned(), n)))
 }
 
 /// Packets and octets that one end's device has passed, both ways.

@@ -537,7 +537,13 @@ impl Stand for Places {
                     opened.extend(mpi::open(netns, EDGE)?);
                 }
             }
-            return mpi.measure(&self.ends(arm)?, row, seconds);
+            let ends = self.ends(arm)?;
+            // A capture costs the processor: it has a run of its own.
+            let seen =
+                mpi::seen(mpi, &ends, self.compartments.get(arm).and_then(Compartment::wire).as_deref())?;
+            let mut measured = mpi.measure(&ends, row, seconds)?;
+            measured.counted.extend(seen);
+            return Ok(measured);
         }
         if row.starts_with("link-") {
             let stream = self.connect(arm)?;

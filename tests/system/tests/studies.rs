@@ -107,7 +107,9 @@ fn small_operations_are_measured_under_a_kernel_of_its_own_and_cost_more_there()
 #[test]
 fn what_the_kernels_own_labels_cost_is_measured_in_machines_with_and_without_them() {
     let dir = tempfile::tempdir().unwrap();
-    let (rows, arms) = (["null-call", "open-close", "loopback-request"], ["off", "mls", "mls-cipso"]);
+    // (An arm whose packets do not carry what they should is absent.)
+    let rows = ["null-call", "open-close", "find-cold", "read-uncached", "loopback-request", "pair-request"];
+    let arms = ["off", "mls", "mls-cipso"];
     let mut study = Study::named("selinux").unwrap().unwrap();
     let made = fs::canonicalize(programs().join("../guest")).expect("run scripts/guest");
     study.arms.iter_mut().for_each(|arm| arm.guest = Some(made.clone()));
@@ -292,9 +294,15 @@ fn messages_by_mpi_go_over_the_link_of_each_arm_and_not_through_the_memory_of_th
     let (rows, arms) = (["mpi-ring@4"], ["plain", "compartment", "labelled"]);
     let run = smallest(dir.path(), "labelled", &rows, &arms);
     whole(&run, &rows, &arms);
-    // There and back: two packets a round at the least. (A labelled link passes none without its label: `labelled.rs`.)
+    // There and back: two packets a round at the least. Every packet on a labelled link's own interface was captured with a label, none elsewhere.
     for s in samples(&run).unwrap().iter().filter(|s| s.seconds.is_some()) {
         assert!(s.counted["packets a round"] >= 2.0, "{s:?}");
+        let [with, without] = ["packets with a label", "packets without"].map(|name| s.counted[name]);
+        let is_labelled = s.arm == "labelled";
+        assert!(
+            if is_labelled { with > 2.0 && without == 0.0 } else { with == 0.0 && without > 2.0 },
+            "{s:?}"
+        );
     }
 }
 
