@@ -226,6 +226,20 @@ fn what_hosts_of_the_link_say_about_it_reaches_no_compartment_and_none_says_it()
     assert_eq!(filter.receive(&packets::icmpv6(1, 255), NOW), Err(Drop::Unlabelled));
 }
 
+/// The label sets of the SELinux project's tests of CALIPSO: a server of c0.c10; who calls has as many, fewer, and others.
+#[test]
+fn calipso_equal_and_subset_pass_and_what_the_range_lacks_does_not() {
+    let domain = Domain::new(16, TagForm::Bitmap, [(0, 0)], (0..16).map(|n| (n, n))).unwrap();
+    let range = Range::new(label(0, []), label(0, 0..=10)).unwrap();
+    let (mut filter, mut dice) = (Filter::new(domain.clone(), range), Dice(16));
+    for (categories, passes) in [(0..=10, true), (8..=10, true), (8..=12, false)] {
+        let (label, packet) = (label(0, categories), packets::ipv6(&mut dice));
+        let labelled = packets::with_hop_by_hop(&packet, &calipso::encode(&domain, &label).unwrap());
+        let expected = if passes { Ok(Arrived::At(label, packet)) } else { Err(Drop::OutOfRange) };
+        assert_eq!(filter.receive(&labelled, NOW), expected);
+    }
+}
+
 #[test]
 fn a_datagram_s_label_is_forgotten_with_it() {
     let (mut dice, mut filter) = (Dice(3), filter());
