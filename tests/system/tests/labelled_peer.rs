@@ -27,8 +27,6 @@ hosts = [
     { address = "192.168.7.9", port = 8005, protocol = "udp" },
     { address = "fd07::9", port = 8002, protocol = "tcp" },
     { address = "fd07::9", port = 8005, protocol = "tcp" },
-    { address = "fd07::9", port = 8002, protocol = "udp" },
-    { address = "fd07::9", port = 8005, protocol = "udp" },
 ]
 "#;
 
@@ -142,23 +140,15 @@ fn a_host_whose_kernel_labels_its_packets_is_reached_and_reaches_at_its_levels_a
             });
             assert_eq!(said, context, "{protocol} at {label}");
         }
-        // A datagram of IPv6 reaches the program at its label. The kernel there gives its answer none, so that it ends here.
-        let before = counted(&world, "no label");
-        eventually(Duration::from_secs(30), &format!("UDP6 at {label} is heard"), || {
-            let said = asked(&world, "UDP6", GUEST[1], port);
-            said.is_empty() && counted(&world, "no label") > before
-        });
     }
     // At another label than its program's, its kernel lets nobody through, and says so.
     guest.run("dmesg -c > /dev/null");
-    let unlabelled = counted(&world, "no label");
-    for (protocol, host) in [("TCP4", GUEST[0]), ("TCP6", GUEST[1]), ("UDP4", GUEST[0]), ("UDP6", GUEST[1])] {
+    for (protocol, host) in [("TCP4", GUEST[0]), ("TCP6", GUEST[1]), ("UDP4", GUEST[0])] {
         assert_eq!(asked(&world, protocol, host, LEVELS[0].2), "", "{protocol}");
     }
-    assert_eq!(counted(&world, "no label"), unlabelled, "nobody there has heard a datagram");
     let said = guest.run("dmesg");
     let denied = |line: &str| {
         line.contains("denied  { recv }") && line.contains("u:r:t:s2") && line.contains("u:r:t:s5")
     };
-    assert!(said.lines().filter(|line| denied(line)).count() >= 4, "{said}");
+    assert!(said.lines().filter(|line| denied(line)).count() >= 3, "{said}");
 }
