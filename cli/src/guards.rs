@@ -28,8 +28,8 @@ pub fn exceptions(site: &Site) -> Vec<String> {
         });
         format!(
             "declared exception: {} to {} by guard {}: bounds: messages of {} bytes, {} of them, bytes {}, {schema}, {hours}; filter {}, {} s a message{people}",
-            label(channel.from()),
-            label(channel.to()),
+            channel.from().map(label).unwrap_or_default(),
+            channel.to().map(label).unwrap_or_default(),
             channel.name(),
             channel.size(),
             guard.messages(),

@@ -24,8 +24,8 @@ pub use decision::{Denial, DenialKind, Grant, Who};
 pub use domain::{Domain, TagForm, Untranslated};
 pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
-    ChannelName, DomainName, HostName, InterfaceName, InvalidName, LabelName, PartitionName, PostureName,
-    PpkId, ProtectionName, ServiceName, SiteName, UserName,
+    ChannelName, DomainName, HardwareAddress, HostName, InterfaceName, InvalidName, LabelName, PartitionName,
+    PostureName, PpkId, ProtectionName, ServiceName, SiteName, UserName,
 };
 pub use site::{Problem, Site};
 pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError, nearest};

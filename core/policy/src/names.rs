@@ -3,6 +3,7 @@
 //! They pass between processes as plain strings and are checked again on the way in.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +140,35 @@ name_type! {
 name_type! {
     /// The name of a channel between partitions.
     ChannelName, "channel name", PARTITION_NAME, word
+}
+
+/// The hardware address of an Ethernet interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HardwareAddress([u8; 6]);
+
+impl HardwareAddress {
+    /// Its octets.
+    pub fn octets(self) -> [u8; 6] {
+        self.0
+    }
+}
+
+impl FromStr for HardwareAddress {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let wrong = InvalidName { what: "hardware address", rule: "six octets, such as 02:00:5e:00:53:02" };
+        let octet = |part: &str| (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok()).flatten();
+        let octets: Option<Vec<u8>> = text.split(':').map(octet).collect();
+        octets.and_then(|octets| octets.try_into().ok()).map(Self).ok_or(wrong)
+    }
+}
+
+impl fmt::Display for HardwareAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
 }
 
 name_type! {

@@ -5,17 +5,28 @@
 //! messages above: what the reader has no room for is dropped and counted, and no writer ever learns of it. In each turn everything is
 //! taken below before anything is given above.
 //!
+//! Where one end is on another host, the process there is of the same program. The one that sends gives what it takes to a socket by which
+//! nothing can be heard; the one that receives takes from a socket by which nothing can be said, and gives on what `levee-oneway` makes of it.
+//!
 //! | file | idea |
 //! |---|---|
-//! | `serve` | what is taken, what is given, and what is counted |
+//! | `start` | what the warden gives |
+//! | `serve` | between two partitions: what is taken, and what is given |
+//! | `send` | to another host |
+//! | `receive` | from another host |
+//! | `above` | the upper side, and what is counted there |
 //!
 //! It may not look into a message, nor speak with anybody but the warden. Begin reading with `serve.rs`.
 #![forbid(unsafe_code)]
 
+mod above;
+mod receive;
+mod send;
 mod serve;
+mod start;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    levee_daemon::run("levee-channel", serve::run)
+    levee_daemon::run("levee-channel", start::run)
 }

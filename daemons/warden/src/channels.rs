@@ -7,7 +7,8 @@ use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Process, Start};
 use crate::uids::{Own, Uids};
-use crate::{Fatal, log};
+use crate::wires::{self, Wires};
+use crate::{Fatal, log, state};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::channel::{ChannelPart, Shape};
 use levee_ipc::warden::guard::{Bounds, GuardPart};
@@ -97,7 +98,13 @@ impl Way {
     ///
     /// # Errors
     /// The step that failed.
-    pub fn start(&mut self, options: &Options, uids: &Uids, logs: &Logs) -> Result<Process, Fatal> {
+    pub fn start(
+        &mut self,
+        options: &Options,
+        uids: &Uids,
+        logs: &Logs,
+        wires: &Wires,
+    ) -> Result<Process, Fatal> {
         self.begun = true;
         let fault =
             |e: &dyn std::fmt::Display| Fatal::new(format!("start the channel {}", self.asked.name()), e);
@@ -108,6 +115,13 @@ impl Way {
             None => {
                 let started = Process::start_as::<ChannelPart>(start).map_err(|e| fault(&e))?;
                 started.to().give(ChannelPart::Shape(shape), &[]).map_err(|e| fault(&e))?;
+                if let Some(wire) = wires::told(asked) {
+                    let none = || fault(&"it has no wire");
+                    let key = state::secret(&state::channel_key(&options.state, asked.name()));
+                    let key = key.map_err(|e| fault(&e))?;
+                    let with = [wires.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
+                    started.to().give(ChannelPart::Wire(wire), &with).map_err(|e| fault(&e))?;
+                }
                 started.into_process()
             }
             Some(guard) => {
@@ -169,7 +183,7 @@ impl Way {
         partition: &PartitionName,
         network: &Network,
     ) -> Result<Option<OwnedFd>, levee_sys::Error> {
-        let ends = [Some(self.asked.from()), Some(self.asked.to()), self.filter()];
+        let ends = [self.asked.from(), self.asked.to(), self.filter()];
         let Some(at) = ends.iter().position(|end| *end == Some(partition)) else { return Ok(None) };
         let fault = |e: rustix::io::Errno| levee_sys::Error::new("make the end of a channel", e);
         let flags = SocketFlags::CLOEXEC;

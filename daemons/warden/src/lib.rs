@@ -48,6 +48,7 @@ mod tended;
 mod uids;
 mod upflow;
 mod waits;
+mod wires;
 mod wiring;
 mod workstation;
 

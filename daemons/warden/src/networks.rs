@@ -233,35 +233,14 @@ impl Attached {
 
     /// The rules first, then the interfaces: nothing passes that the rules do not let pass.
     fn take(&self, by: &Rules, name: &LabelName, outer: BorrowedFd<'_>) -> Result<()> {
-        let network = self.network()?;
+        self.network()?;
         by.load(name, self.ns.as_fd())?;
         if self.is_partitions() {
             // Links are left of a warden that was killed.
             self.close()?;
         }
-        let owner = name;
-        let (mut inside, mut outside) = (network.net()?, Net::in_ns(outer)?);
         for edge in self.rules.edges.iter().filter(|edge| !edge.is_labelled) {
-            let name = edge.interface.as_str();
-            if name == "lo" || name == TUNNEL {
-                return Err(Error::invalid(
-                    format!("give interface {name} to a label"),
-                    "levee needs it itself",
-                ));
-            }
-            if inside.find(name)?.is_some() {
-                // From a warden that was killed. Down, it loses what it was configured with.
-                inside.set_down(name)?;
-            } else {
-                if outside.find(name)?.is_none() {
-                    return Err(Error::invalid(
-                        format!("give the interface {name} to {owner}"),
-                        "this host's network has none of this name: make it, or put `interface` in the site file right",
-                    ));
-                }
-                outside.set_down(name)?;
-                outside.move_to(name, self.ns.as_fd())?;
-            }
+            take_interface(self.ns.as_fd(), outer, edge.interface.as_str(), name)?;
             // A partition's is down until the partition starts.
             if !self.is_partitions() {
                 self.raise(edge)?;
@@ -300,10 +279,7 @@ impl Attached {
             ],
         )?;
         for address in &edge.addresses {
-            match inside.add_address(name, *address) {
-                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
-                result => result?,
-            }
+            add_address(&mut inside, name, *address)?;
         }
         inside.set_up(name)
     }
@@ -365,6 +341,39 @@ pub(crate) fn set(ns: BorrowedFd<'_>, settings: &[(String, &str)]) -> Result<()>
         }
         Ok(())
     })?
+}
+
+/// Takes an interface of the namespace `outer`, where it is not in this one already, and leaves it down.
+pub(crate) fn take_interface(
+    ns: BorrowedFd<'_>,
+    outer: BorrowedFd<'_>,
+    name: &str,
+    owner: &LabelName,
+) -> Result<()> {
+    let (mut inside, mut outside) = (Net::in_ns(ns)?, Net::in_ns(outer)?);
+    if name == "lo" || name == TUNNEL {
+        return Err(Error::invalid(format!("give interface {name} to {owner}"), "levee needs it itself"));
+    }
+    if inside.find(name)?.is_some() {
+        // From a warden that was killed. Down, it loses what it was configured with.
+        return inside.set_down(name);
+    }
+    if outside.find(name)?.is_none() {
+        return Err(Error::invalid(
+            format!("give the interface {name} to {owner}"),
+            "this host's network has none of this name: make it, or put `interface` in the site file right",
+        ));
+    }
+    outside.set_down(name)?;
+    outside.move_to(name, ns)
+}
+
+/// Gives an interface an address, unless it has it.
+pub(crate) fn add_address(net: &mut Net, name: &str, address: ipnet::IpNet) -> Result<()> {
+    match net.add_address(name, address) {
+        Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => Ok(()),
+        result => result,
+    }
 }
 
 /// Sets every interface of a partition's namespace down, and removes its links.

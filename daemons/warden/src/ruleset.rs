@@ -21,6 +21,9 @@ pub const TUNNEL: &str = "levee0";
 /// What a partition's name begins with where a label's may stand: no label's name has one slash.
 pub const PARTITION: &str = "partition/";
 
+/// What the name of a channel's wire begins with there: no label's name has one slash.
+pub const CHANNEL: &str = "channel/";
+
 /// The table's name; there is no other in the namespace.
 pub const TABLE: &str = "levee";
 

@@ -34,6 +34,7 @@ use crate::tended::Tended;
 use crate::uids::{Own, Uids};
 use crate::upflow::Upflow;
 use crate::waits::{Asked, Source, asked};
+use crate::wires::Wires;
 use crate::{Fatal, log, outer, selinux, stacks, state, upflow};
 use levee_daemon::TURN;
 use levee_ipc::Secret;
@@ -88,6 +89,7 @@ pub struct Server {
     /// Labels whose gate has ended before their stacks: until when these may end by themselves.
     ending: BTreeMap<LabelName, Instant>,
     networks: Networks,
+    wires: Wires,
     /// Of levee's own standing processes.
     logs: Logs,
     /// Of labels that have ended.
@@ -146,6 +148,9 @@ impl Server {
         let rules = Rules::new(&site_text, &options.programs);
         let networks = Networks::attach(&site, rules, &options.run.join(state::NETWORKS))
             .map_err(|e| Fatal::new("give the networks to their labels", e))?;
+        let rules = Rules::new(&site_text, &options.programs);
+        let wires = Wires::attach(&site, rules, &options.run.join(state::WIRES), &options.state)
+            .map_err(|e| Fatal::new("give one-way channels their wires", e))?;
         let mut images = Images::new().map_err(|e| Fatal::new("keep the services' programs in memory", e))?;
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
@@ -177,6 +182,7 @@ impl Server {
             upflow: Upflow::default(),
             ending: BTreeMap::new(),
             networks,
+            wires,
             logs,
             last_words: Vec::new(),
             keeping: Keeping::default(),
@@ -269,6 +275,7 @@ impl Server {
         }
         std::mem::take(&mut self.upflow).stop();
         self.networks.detach();
+        self.wires.detach();
         self.processes.end();
         self.last_words.into_iter().for_each(LastWords::wait);
         self.logs.finish().into_iter().for_each(LastWords::wait);
@@ -383,10 +390,12 @@ impl Server {
             steering.extend(self.framed.counters());
         }
         steering.extend(self.ways.iter().flat_map(Way::counters));
+        steering.extend(self.wires.counters());
         let alarms = self.alarms();
         let partitions = self.partitions.iter().map(Partition::status).collect();
         self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
         self.networks.count(&mut self.processes.waits);
+        self.wires.count(&mut self.processes.waits);
         // What they answer is told the next time: nobody is waited for.
         for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
             if upflow::ask(stage).is_err() {

@@ -210,6 +210,14 @@ pub fn secret(path: &Path) -> io::Result<OwnedFd> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
+/// Pins of the namespaces of one-way channels' wires, below the run directory.
+pub const WIRES: &str = "wires";
+
+/// The key of a one-way channel from or to another host, below the state directory.
+pub fn channel_key(state: &Path, channel: &levee_policy::ChannelName) -> std::path::PathBuf {
+    state.join("channels").join(format!("{channel}.key"))
+}
+
 /// Where the server's halves of the PPKs are, below the state directory: `HOST.key`, and those before them in `former/`.
 pub const PPKS: &str = "server/ppk";
 

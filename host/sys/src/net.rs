@@ -12,6 +12,9 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -212,6 +215,26 @@ impl Net {
             Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
             done => done.map(drop).step(|| format!("take the way to groups from {name}")),
         }
+    }
+
+    /// Says which hardware address a neighbour has, which is then asked for it no more.
+    pub fn add_neighbour(&mut self, name: &str, address: IpAddr, hardware: [u8; 6]) -> Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(address);
+        message.header.ifindex = self.index(name)?;
+        message.header.state = NeighbourState::Permanent;
+        message.header.kind = RouteType::Unicast;
+        let destination = match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        };
+        message.attributes.extend([
+            NeighbourAttribute::Destination(destination),
+            NeighbourAttribute::LinkLayerAddress(hardware.to_vec()),
+        ]);
+        self.create(RouteNetlinkMessage::NewNeighbour(message), || {
+            format!("say at {name} which hardware address {address} has")
+        })
     }
 
     /// Makes every address in `range` one of the namespace's own, at interface `name`.

@@ -439,11 +439,37 @@ pub fn bind(address: SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
 /// The kernel's.
 pub fn bind_whole(address: SocketAddr, buffer: usize) -> io::Result<OwnedFd> {
     let socket = bind(address, buffer)?;
+    whole(socket.as_fd(), address)?;
+    Ok(socket)
+}
+
+/// What leaves the socket is never in fragments.
+fn whole(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
     let (level, option, value) = match address {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE),
     };
-    set(socket.as_fd(), level, option, &value)?;
+    set(socket, level, option, &value)
+}
+
+/// A socket between these two addresses that is good for one way alone, as long as it lives: one that sends hears nothing, not even that a
+/// datagram did not arrive; one that receives can send nothing. It may be that the kernel sends ICMP of its own: rules are to drop that.
+///
+/// # Errors
+/// The kernel's.
+pub fn one_way(own: SocketAddr, peer: SocketAddr, buffer: usize, sends: bool) -> io::Result<OwnedFd> {
+    let socket = open(own.ip())?;
+    if sends {
+        // Before anything can come; and nobody takes it away again.
+        drop_everything(socket.as_fd())?;
+        set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_LOCK_FILTER, &1)?;
+    }
+    configure(socket.as_fd(), own.ip(), buffer)?;
+    whole(socket.as_fd(), own)?;
+    rustix::net::bind(&socket, &own)?;
+    rustix::net::connect(&socket, &peer)?;
+    let other = if sends { rustix::net::Shutdown::Read } else { rustix::net::Shutdown::Write };
+    rustix::net::shutdown(&socket, other)?;
     Ok(socket)
 }
 

@@ -62,7 +62,7 @@ impl Site {
             let partition = self.partitions().iter().find(|partition| partition.name() == name)?;
             self.label_name(partition.label())
         };
-        Some([label(channel.from())?, label(channel.to())?])
+        Some([label(channel.from()?)?, label(channel.to()?)?])
     }
 
     /// May the person of this session be shown this message, and release or refuse it: only if the site names them for its guard, and the

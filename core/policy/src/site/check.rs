@@ -18,7 +18,9 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
     duplicates(reader, "host", draft.hosts.read.iter().map(|host| &host.name));
     duplicates(reader, "PPK", draft.hosts.read.iter().filter_map(|host| host.ppk.as_ref()));
     duplicates(reader, "service", draft.services.read.iter().map(|service| &service.name));
-    duplicates(reader, "interface", draft.networks.read.iter().map(|network| &network.interface));
+    let wires = draft.parts.iter().flat_map(|parts| &parts.channels).filter_map(|read| read.wire.as_ref());
+    let interfaces = draft.networks.read.iter().map(|network| &network.interface);
+    duplicates(reader, "interface", interfaces.chain(wires.map(|wire| &wire.interface)));
     if let Some(parts) = &draft.parts {
         duplicates(reader, "partition", parts.partitions.iter().map(|(name, ..)| name));
         duplicates(reader, "channel", parts.channels.iter().map(|read| &read.name));

@@ -161,7 +161,8 @@ pub(super) fn check<'a>(
     }
 }
 
-fn is_usable(address: &IpNet) -> bool {
+/// Whether an interface can have this address.
+pub(super) fn is_usable(address: &IpNet) -> bool {
     let host = address.addr();
     let whole = address.prefix_len() == address.max_prefix_len();
     let ends = [address.network(), address.broadcast()];

@@ -32,6 +32,7 @@ mod server;
 mod services;
 mod values;
 mod vault;
+mod wire;
 
 use std::collections::BTreeMap;
 
@@ -60,6 +61,7 @@ pub use reach::{Destination, NetworkHost, Protocol, Reach};
 pub use server::{Colour, Limits, Server};
 pub use services::{Mode, Passed, Program, Recorded, Service};
 pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Layer, Vault};
+pub use wire::Wire;
 
 use crate::domain::Domain;
 use crate::label::{Label, Range};

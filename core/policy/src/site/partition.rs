@@ -12,6 +12,7 @@ use super::link::{self, ReadLink};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::values::{PARTITION_NAME, command, label, quantity as read_quantity, unknown_word};
+use super::wire::{self, ReadWire, Wire};
 use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
 use crate::flow::{self, Passage, Step};
 use crate::label::{Label, Range};
@@ -134,8 +135,9 @@ impl Partition {
 pub struct Channel {
     name: ChannelName,
     passage: Passage,
-    from: PartitionName,
-    to: PartitionName,
+    from: Option<PartitionName>,
+    to: Option<PartitionName>,
+    wire: Option<Wire>,
     size: u32,
     rate: u64,
     numbered: bool,
@@ -153,14 +155,19 @@ impl Channel {
         self.passage
     }
 
-    /// The partition that writes.
-    pub fn from(&self) -> &PartitionName {
-        &self.from
+    /// The partition that writes; `None` where it is on another host.
+    pub fn from(&self) -> Option<&PartitionName> {
+        self.from.as_ref()
     }
 
-    /// The partition that reads.
-    pub fn to(&self) -> &PartitionName {
-        &self.to
+    /// The partition that reads; `None` where it is on another host.
+    pub fn to(&self) -> Option<&PartitionName> {
+        self.to.as_ref()
+    }
+
+    /// The network to the other host; `None` where both ends are here.
+    pub fn wire(&self) -> Option<&Wire> {
+        self.wire.as_ref()
     }
 
     /// Bytes that one message may have.
@@ -187,8 +194,9 @@ impl Channel {
 /// A channel as read, with the places of its name and of its two ends.
 pub(super) struct ReadChannel {
     pub name: At<ChannelName>,
-    from: At<PartitionName>,
-    to: At<PartitionName>,
+    from: Option<At<PartitionName>>,
+    to: Option<At<PartitionName>>,
+    pub wire: Option<ReadWire>,
     guard: Option<ReadGuard>,
     channel: Channel,
 }
@@ -201,7 +209,17 @@ impl ReadChannel {
 
     /// Every partition that has an end.
     fn ends(&self) -> impl Iterator<Item = &At<PartitionName>> {
-        [&self.from, &self.to].into_iter().chain(self.guard.as_ref().map(|guard| &guard.filter))
+        let ends = [&self.from, &self.to].into_iter().flatten();
+        ends.chain(self.guard.as_ref().map(|guard| &guard.filter))
+    }
+
+    /// Of one to or from another host, its end here, and whether that writes.
+    pub(super) fn end(&self) -> Option<(&At<PartitionName>, bool)> {
+        match (&self.from, &self.to) {
+            (Some(from), None) => Some((from, true)),
+            (None, Some(to)) => Some((to, false)),
+            _ => None,
+        }
     }
 }
 
@@ -222,7 +240,10 @@ impl Draft {
     pub(super) fn released(&self) -> impl Iterator<Item = (&[At<UserName>], &Label)> {
         self.channels.iter().filter_map(|read| {
             let releasers = &read.guard.as_ref()?.releasers;
-            let from = self.partitions.iter().find(|(name, ..)| name.value == read.from.value)?;
+            let from = self
+                .partitions
+                .iter()
+                .find(|(name, ..)| read.from.as_ref().is_some_and(|from| name.value == from.value))?;
             (!releasers.is_empty()).then_some((releasers.as_slice(), &from.1.value))
         })
     }
@@ -240,7 +261,7 @@ pub(super) fn read(
     let partitions: Vec<_> =
         partitions.iter().map(|keys| partition(reader, vocabulary, &limits, keys)).collect();
     let channels = reader.tables(root.get("channel"), "[channel]", &reference::CHANNEL.names());
-    let channels: Vec<_> = channels.iter().map(|keys| channel(reader, keys)).collect();
+    let channels: Vec<_> = channels.iter().map(|keys| channel(reader, vocabulary, keys)).collect();
     let links = reader.tables(root.get("link"), "[link]", &reference::LINK.names());
     let links: Vec<_> = links.iter().map(|keys| link::read(reader, keys)).collect();
     for (count, most, value, what) in [
@@ -336,7 +357,7 @@ fn restart(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Rest
     restart
 }
 
-fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
+fn channel(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<ReadChannel> {
     const KINDS: [(&str, Passage); 2] = [("oneway", Passage::OneWay), ("guard", Passage::Guard)];
     let name = (reader.need(keys, "name", "\"readings\""))
         .and_then(|value| reader.parsed::<ChannelName>(value, "channel name", PARTITION_NAME));
@@ -348,11 +369,8 @@ fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
         }
         kind
     });
-    let mut end = |key| {
-        let value = reader.need(keys, key, "\"sensor\"")?;
-        reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME)
-    };
-    let (from, to) = (end("from"), end("to"));
+    let (from, to) = ends(reader, keys, passage)?;
+    let wire = wire::read(reader, vocabulary, keys, from.is_some())?;
     let size = match keys.get("size") {
         _ if passage == Some(Passage::Guard) => guard::size(reader, keys),
         Some(value) => {
@@ -379,18 +397,59 @@ fn channel(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadChannel> {
             None
         }
     };
-    let (name, from, to) = (name?, from?, to?);
+    let name = name?;
+    let of = |end: &Option<At<PartitionName>>| end.as_ref().map(|end| end.value.clone());
     let channel = Channel {
         name: name.value.clone(),
         passage: passage?,
-        from: from.value.clone(),
-        to: to.value.clone(),
+        from: of(&from),
+        to: of(&to),
+        wire: wire.as_ref().map(|read| read.wire.clone()),
         size: u32::try_from(size?).ok()?,
         rate: rate?,
         numbered: numbered?,
         guard: guard.as_ref().map(|read| read.guard.clone()),
     };
-    Some(ReadChannel { name, from, to, guard, channel })
+    Some(ReadChannel { name, from, to, wire, guard, channel })
+}
+
+/// An end of a channel that is here, if it is.
+type ReadEnd = Option<At<PartitionName>>;
+
+/// Both ends, or the one that is not on another host.
+fn ends(reader: &mut Reader<'_>, keys: &Keys<'_>, passage: Option<Passage>) -> Option<(ReadEnd, ReadEnd)> {
+    let end = |reader: &mut Reader<'_>, key| {
+        let value = reader.need(keys, key, "\"sensor\"")?;
+        reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME)
+    };
+    let Some(wire) = keys.get("wire") else {
+        let (from, to) = (end(reader, "from"), end(reader, "to"));
+        return Some((Some(from?), Some(to?)));
+    };
+    if passage == Some(Passage::Guard) {
+        let what = "a guard has both ends and its filter here";
+        let remedy = "remove `wire`, and let a one-way channel lead on to the other host";
+        reader.problem(ProblemKind::BadValue, &wire.span(), what, remedy);
+        return None;
+    }
+    match (keys.get("from"), keys.get("to")) {
+        (Some(_), Some(to)) => {
+            let what = "both ends are here, and there is a wire to another host";
+            let remedy = "remove `wire`, or the end that is on the other host";
+            reader.problem(ProblemKind::BadValue, &to.span(), what, remedy);
+            None
+        }
+        (Some(_), None) => {
+            if let Some(numbered) = keys.get("numbered") {
+                let what = "the numbers of messages are for who reads them, on the other host";
+                let remedy = "write `numbered` in that host's site file";
+                reader.problem(ProblemKind::BadValue, &numbered.span(), what, remedy);
+            }
+            Some((Some(end(reader, "from")?), None))
+        }
+        (None, Some(_)) => Some((None, Some(end(reader, "to")?))),
+        (None, None) => end(reader, "from").and(None),
+    }
 }
 
 /// A partition has the host's kernel.
@@ -430,7 +489,8 @@ pub(super) fn check(
     for read in channels {
         let ReadChannel { name, from, to, channel, .. } = read;
         unknown(reader, draft, read.ends());
-        let (Some(from), Some(to)) = (place(&from.value), place(&to.value)) else { continue };
+        let at = |end: &ReadEnd| end.as_ref().and_then(|end| place(&end.value));
+        let (Some(from), Some(to)) = (at(from), at(to)) else { continue };
         if from == to {
             let what = format!("the channel `{}` leads from a partition to itself", name.value);
             reader.problem(ProblemKind::BadValue, &name.span, what, "name two partitions");
@@ -466,6 +526,7 @@ pub(super) fn check(
     let mut places: Vec<(&str, &Label)> =
         partitions.iter().map(|(name, label, _)| (name.value.as_str(), &label.value)).collect();
     card::steps(networks, &mut places, &mut steps);
+    wire::steps(channels, partitions.len(), &mut places, &mut steps);
     forbidden(reader, &places, &steps, vocabulary);
 }
 
@@ -501,7 +562,8 @@ fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usiz
     let label = |at: usize| draft.partitions.get(at).map(|(_, label, _)| &label.value);
     let at = draft.partitions.iter().position(|(name, ..)| name.value == filter.value);
     if at.is_some_and(|at| label(at) != label(from)) {
-        let what = format!("the filter `{}` is not at the label of `{}`", filter.value, read.from.value);
+        let of = read.from.as_ref().map_or("", |from| from.value.as_str());
+        let what = format!("the filter `{}` is not at the label of `{of}`", filter.value);
         reader.problem(ProblemKind::Flow, &filter.span, what, "give both partitions the same label");
     }
 }

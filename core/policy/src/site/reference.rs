@@ -7,7 +7,7 @@ mod apart;
 
 use crate::names::NAME;
 
-pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, PROCESSORS, SLOT};
+pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, PROCESSORS, SLOT, WIRE};
 
 /// A key of a table.
 #[derive(Clone, Copy, Debug)]
@@ -705,6 +705,7 @@ pub const SECTIONS: &[&Section] = &[
     &OPEN_PORT,
     &PARTITION,
     &CHANNEL,
+    &WIRE,
     &LINK,
     &DOMAIN,
     &FEDERATION,

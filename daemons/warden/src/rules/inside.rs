@@ -1,5 +1,6 @@
 //! levee-rules itself.
 
+use super::wire;
 use crate::memfile::sealed;
 use crate::ruleset::{Ruleset, TABLE};
 use levee_policy::{LabelName, Site};
@@ -27,25 +28,28 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     let site =
         Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
     let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
-    let rules = Ruleset::named(&site, &name);
-    let rules = rules.ok_or_else(|| format!("{name} is no label or partition of the site"))?;
+    let (text, kind, counters) = match (wire::Rules::named(&site, &name), Ruleset::named(&site, &name)) {
+        (Some(rules), _) => (rules.to_string(), "netdev", wire::COUNTERS.map(str::to_owned).to_vec()),
+        (None, Some(rules)) => (rules.to_string(), "inet", rules.counters().collect()),
+        (None, None) => return Err(format!("{name} is no label, partition or channel of the site")),
+    };
     match what.as_str() {
-        "load" => nft(&["-f", "-"], &rules.to_string()).map(drop),
+        "load" => nft(&["-f", "-"], &text).map(drop),
         "count" => {
-            let counts = count(&rules)?.iter().map(|count| format!("{count}\n")).collect::<String>();
+            let counts = count(kind, &counters)?.iter().map(|count| format!("{count}\n")).collect::<String>();
             std::io::stdout().write_all(counts.as_bytes()).map_err(|e| format!("say what was counted: {e}"))
         }
         _ => Err(format!("unknown argument {what}")),
     }
 }
 
-fn count(rules: &Ruleset) -> Result<Vec<u64>, String> {
-    let output = nft(&["-j", "list", "counters", "table", "inet", TABLE], "")?;
+fn count(kind: &str, counters: &[String]) -> Result<Vec<u64>, String> {
+    let output = nft(&["-j", "list", "counters", "table", kind, TABLE], "")?;
     let listing: Listing =
         serde_json::from_slice(&output).map_err(|e| format!("read the counters of nft: {e}"))?;
     let all: Vec<Counter> = listing.nftables.into_iter().filter_map(|item| item.counter).collect();
     let packets = |name: &String| all.iter().find(|counter| counter.name == *name).map_or(0, |c| c.packets);
-    Ok(rules.counters().map(|name| packets(&name)).collect())
+    Ok(counters.iter().map(packets).collect())
 }
 
 /// Runs `nft`. Answers what it prints.

@@ -8,11 +8,13 @@
 //! | `inside` | what levee-rules does |
 //! | `text` | the rules, as text that `nft -f` takes |
 //! | `partition` | those of a partition |
+//! | `wire` | those of a one-way channel's wire |
 
 mod behind;
 mod inside;
 mod partition;
 mod text;
+mod wire;
 
 pub use inside::main;
 

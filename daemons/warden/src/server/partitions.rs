@@ -101,7 +101,7 @@ impl Server {
     /// Starts the process of a channel.
     pub(super) fn start_channel(&mut self, key: &Key) -> Result<(), Fatal> {
         let Some(way) = self.ways.iter_mut().find(|way| way.key() == *key) else { return Ok(()) };
-        let process = way.start(&self.options, &self.uids, &self.logs)?;
+        let process = way.start(&self.options, &self.uids, &self.logs, &self.wires)?;
         self.admit(process)?;
         self.attach_channels();
         Ok(())

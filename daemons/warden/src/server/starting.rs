@@ -46,6 +46,7 @@ impl Server {
     /// Starts labels whose stores are there now, and has the next ones made.
     pub(super) fn see_to_makers(&mut self) {
         self.networks.counted();
+        self.wires.counted();
         for (name, made) in self.makers.ended() {
             match made.result {
                 // Nothing else is missing now, so this begins it, or says what is wrong.

@@ -1,7 +1,9 @@
-//! The warden ↔ a one-way channel between two partitions.
+//! The warden ↔ a one-way channel between two partitions, or the one end of it that is on this host.
 
 use super::{Part, Peer, Role};
+use levee_policy::ChannelName;
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// What its messages may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,11 +16,28 @@ pub struct Shape {
     pub numbered: bool,
 }
 
+/// The wire to the other host, where one end is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// The channel's name, which both hosts know it by.
+    pub name: ChannelName,
+    /// Whether this host sends. Else it receives.
+    pub sends: bool,
+    /// The other host's address and port.
+    pub peer: SocketAddr,
+    /// Octets of a datagram, at most.
+    pub datagram: u32,
+    /// Repair symbols for a hundred others.
+    pub repair: u32,
+}
+
 /// What a channel is given and told.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ChannelPart {
     /// What its messages may be.
     Shape(Shape),
+    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key.
+    Wire(Wire),
     /// The end of the partition that writes, from which it can only read: in the place of one before it.
     Below,
     /// The end of the partition that reads, to which it can only write: in the place of one before it.
@@ -36,10 +55,14 @@ impl Part for ChannelPart {
     }
 
     fn descriptors(&self) -> usize {
-        usize::from(matches!(self, Self::Below | Self::Above))
+        match self {
+            Self::Shape(_) | Self::Report => 0,
+            Self::Below | Self::Above => 1,
+            Self::Wire(_) => 2,
+        }
     }
 
     fn is_late(&self) -> bool {
-        !matches!(self, Self::Shape(_))
+        !matches!(self, Self::Shape(_) | Self::Wire(_))
     }
 }

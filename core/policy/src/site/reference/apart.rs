@@ -140,8 +140,24 @@ pub(in crate::site) const CHANNEL: Section = Section {
             "\"oneway\" or \"guard\"",
             "\"oneway\": to a label that dominates. \"guard\": to one that does not, which is the one exception to the lattice: what `filter` lets through passes within these bounds, each with a record in the audit log before it passes.",
         ),
-        must("from", "the name of a partition", "Who writes."),
-        must("to", "the name of a partition", "Who reads."),
+        may(
+            "from",
+            "the name of a partition",
+            "none: it must have it, unless it has `wire` and `to`",
+            "Who writes.",
+        ),
+        may(
+            "to",
+            "the name of a partition",
+            "none: it must have it, unless it has `wire` and `from`",
+            "Who reads.",
+        ),
+        may(
+            "wire",
+            "a table: a channel's wire",
+            "none: both ends are here",
+            "Of kind \"oneway\": the other end is on another host, in the place of `from` or `to`. There is a network for this channel alone between the two.",
+        ),
         may(
             "size",
             "a size from \"1K\" to \"64K\"; of a guard to \"32K\"",
@@ -207,6 +223,42 @@ pub(in crate::site) const CHANNEL: Section = Section {
             "a time from \"10s\" to \"24h\"",
             "\"1h\"",
             "How long a message waits for them. Then it is refused. At most 16 of a guard wait. What they release beyond `messages` or `octets` waits in the guard until it may pass.",
+        ),
+    ],
+};
+
+/// `wire` of a channel
+pub(in crate::site) const WIRE: Section = Section {
+    head: "a channel's wire",
+    needed: false,
+    means: "The network between two hosts by which a one-way channel passes: best through a data diode, which this host's own rules are no substitute for. \
+            Both ends have one key, which `levee enrol channel` makes. The two hosts' site files are held against each other by `levee check --beside`.",
+    keys: &[
+        must(
+            "interface",
+            "the name of an interface",
+            "The interface, which nobody but the channel has while the server runs.",
+        ),
+        must("address", "an address with its prefix length", "This host's address there."),
+        must("peer", "an address of the same network", "The other host's."),
+        may(
+            "hardware",
+            "a hardware address, such as \"02:00:5e:00:53:02\"",
+            "none: who sends must have it, who receives must not",
+            "That of the other host's interface, or of the diode: nobody can be asked for it.",
+        ),
+        must("port", "1 to 65535", "The UDP port, the same at both ends."),
+        must(
+            "label",
+            "one label",
+            "That of the partition at the other end. Of a channel to there it must dominate that of `from`; of one from there that of `to` must dominate it.",
+        ),
+        may("mtu", "1280 to 9000", "1500", "Octets of the longest packet, the same at both ends."),
+        may(
+            "repair",
+            "a share from \"0%\" to \"100%\"",
+            "\"10%\"",
+            "What is sent beside what there is to send, so that as much of it may get lost; the same at both ends. Of each block four datagrams at least.",
         ),
     ],
 };

@@ -1,0 +1,126 @@
+//! From another host: what comes is put together, and given to the reader in order and in time.
+
+use crate::above::{Above, counted};
+use crate::start::{FILTER, Far};
+use levee_aead::Library;
+use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
+use levee_ipc::warden::channel::{ChannelPart, Shape};
+use levee_oneway::{Heard, Receiver};
+use levee_sys::sandbox::Sandbox;
+use levee_sys::udp;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Receives of one turn, at most: each brings 64 KiB at the most.
+const TURN: usize = 32;
+const ROOM: usize = 64 << 10;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Warden,
+    Wire,
+}
+
+/// The lower side: the wire.
+#[derive(Debug)]
+struct Wire {
+    receiver: Receiver<Library>,
+    started: Instant,
+    /// When something of the sender's came last.
+    heard: Instant,
+    datagrams: u64,
+}
+
+/// Carries messages until the warden says stop or is gone.
+///
+/// # Errors
+/// A sandbox that cannot be entered, or what the warden said.
+pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<(), Fatal> {
+    let receiver = Receiver::new(far.form, far.secret, Library::Ring);
+    let mut events = Events::new()?;
+    let socket =
+        events.watch(far.socket, Source::Wire).map_err(|why| Fatal::new("wait for the wire", why))?;
+    let confined = beginning.confine(&Sandbox::new(FILTER))?;
+    let mut warden = confined.ready(&mut events, Source::Warden)?;
+    let started = Instant::now();
+    let mut wire = Wire { receiver, started, heard: started, datagrams: 0 };
+    let (mut above, mut room) = (Above::new(shape), vec![0; ROOM]);
+    loop {
+        let now = Instant::now();
+        let due = wire.receiver.due().map(|due| started + due);
+        let until = [due, above.due()].into_iter().flatten().min();
+        for (source, _) in events.wait(until.map(|until| until.saturating_duration_since(now)))? {
+            match source {
+                Source::Warden if !hear(&mut warden, &mut above, &wire)? => return Ok(()),
+                Source::Warden => {}
+                Source::Wire => wire.take(&socket, &mut room, &mut above),
+            }
+        }
+        wire.give(&mut above);
+        above.tell();
+    }
+}
+
+/// Does what the warden says; false when it is time to end.
+fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &Wire) -> Result<bool, Fatal> {
+    while let Some(order) = warden.hear()? {
+        match order {
+            Order::Stop => return Ok(false),
+            Order::Take(ChannelPart::Above, with) => above.came(with.one()?),
+            Order::Take(ChannelPart::Report, _) => warden.say([above.all(), wire.counted()].concat()),
+            Order::Take(part, _) => return Err(Warden::unwanted(&part)),
+        }
+    }
+    Ok(true)
+}
+
+impl Wire {
+    /// Takes what has come, so much in a turn.
+    fn take(&mut self, socket: &OwnedFd, room: &mut [u8], above: &mut Above) {
+        for _ in 0..TURN {
+            // Nothing waits; or an error that is of no consequence to what waits.
+            let Ok(received) = udp::receive(socket.as_fd(), room) else { return };
+            let now = Instant::now();
+            let Some(all) = room.get_mut(..received.length).filter(|all| !all.is_empty()) else { continue };
+            let size = received.segment.map_or(all.len(), usize::from).max(1);
+            for datagram in all.chunks_mut(size) {
+                self.datagrams += 1;
+                if self.receiver.receive(now.saturating_duration_since(self.started), datagram) {
+                    self.heard = now;
+                }
+            }
+            self.give(above);
+        }
+    }
+
+    /// Gives on what can be given on by now.
+    fn give(&mut self, above: &mut Above) {
+        for heard in self.receiver.heard(self.started.elapsed()) {
+            match heard {
+                Heard::Message(number, message) => above.give(number, &message),
+                Heard::Missing(next) => above.missing_before(next),
+            }
+        }
+    }
+
+    fn counted(&self) -> Vec<(String, u64)> {
+        let counts = self.receiver.counts();
+        counted([
+            ("messages that are missing", counts.missing),
+            ("blocks that are missing", counts.lost),
+            ("blocks that were repaired", counts.repaired),
+            ("datagrams received", self.datagrams),
+            ("datagrams that nobody needed", counts.spare),
+            ("datagrams that are none of its form", counts.malformed),
+            ("datagrams that were made without its key", counts.forged),
+            ("datagrams of an earlier sender", counts.earlier),
+            ("seconds since the sender was heard", silence(self.heard)),
+        ])
+    }
+}
+
+/// Of a sender that is there, none.
+fn silence(heard: Instant) -> u64 {
+    heard.elapsed().saturating_sub(Duration::from_secs(1)).as_secs()
+}

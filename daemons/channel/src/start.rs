@@ -1,0 +1,105 @@
+//! What the warden gives before a channel works, and which of its three forms that makes it.
+
+use crate::{receive, send, serve};
+use levee_daemon::{Descriptors, Fatal, Kit, One, begin, whole};
+use levee_ipc::warden::channel::{ChannelPart, Shape, Wire};
+use levee_oneway::{Form, KEY, Secret};
+use std::os::fd::OwnedFd;
+use zeroize::Zeroizing;
+
+/// The system calls that it may make, in each form.
+pub const FILTER: &str = include_str!("../../../conf/seccomp/channel.toml");
+
+/// Octets of a key's file: two digits of each octet, and the end of the line.
+const FILE: usize = 2 * KEY + 1;
+
+#[derive(Default)]
+struct Given {
+    shape: One<Shape>,
+    wire: One<(Wire, [OwnedFd; 2])>,
+}
+
+impl Kit for Given {
+    type Part = ChannelPart;
+
+    fn take(&mut self, part: ChannelPart, with: Descriptors) -> Result<(), Fatal> {
+        match part {
+            ChannelPart::Shape(shape) => self.shape.put(shape),
+            ChannelPart::Wire(wire) => {
+                let two = with.all().try_into();
+                let two = two.map_err(|_| Fatal::new("take a part", "a wire has two descriptors"))?;
+                self.wire.put((wire, two))
+            }
+            other => Err(Fatal::new("take a part", format!("{other:?} comes later"))),
+        }
+    }
+}
+
+/// The wire to the other host, as it is used.
+#[derive(Debug)]
+pub struct Far {
+    pub wire: Wire,
+    pub socket: OwnedFd,
+    pub form: Form,
+    pub secret: Secret,
+}
+
+/// Takes what the warden gives, then carries messages until the warden says stop or is gone.
+///
+/// # Errors
+/// What is missing or wrong with what the warden gave, or a sandbox that cannot be entered.
+pub fn run() -> Result<(), Fatal> {
+    let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
+    let shape = given.shape.needed("shape of messages")?;
+    match given.wire.get() {
+        None => serve::run(shape, beginning),
+        Some((wire, [socket, key])) => {
+            let far = far(shape, wire, socket, &key)?;
+            if far.wire.sends {
+                send::run(shape, far, beginning)
+            } else {
+                receive::run(shape, far, beginning)
+            }
+        }
+    }
+}
+
+fn far(shape: Shape, wire: Wire, socket: OwnedFd, key: &OwnedFd) -> Result<Far, Fatal> {
+    let fault = |why: &str| Fatal::new("begin", why);
+    let [datagram, message] = [wire.datagram, shape.size].map(|size| usize::try_from(size).unwrap_or(0));
+    let form = Form::new(datagram, message, wire.repair);
+    let form = form.ok_or_else(|| fault("no block can be sent in datagrams of that size"))?;
+    let text = whole(key, FILE).map_err(|why| Fatal::new("read the channel's key", why))?;
+    let key = octets(&text).ok_or_else(|| fault("the channel's key is not 64 hexadecimal digits"))?;
+    let secret = Secret::new(key, wire.name.as_str());
+    Ok(Far { wire, socket, form, secret })
+}
+
+fn octets(text: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {
+    let digits = text.strip_suffix(b"\n").unwrap_or(text);
+    let mut key = Zeroizing::new([0; KEY]);
+    if digits.len() != 2 * KEY {
+        return None;
+    }
+    for (octet, pair) in key.iter_mut().zip(digits.chunks(2)) {
+        let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
+        *octet = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_64_hexadecimal_digits_and_nothing_else() {
+        let text = "00ff".repeat(16);
+        let key = octets(text.as_bytes()).unwrap();
+        assert_eq!(key[..4], [0, 255, 0, 255]);
+        assert_eq!(octets(format!("{text}\n").as_bytes()), Some(key));
+        for wrong in ["", &text[1..], &format!("{text}0"), &format!("{text}\n\n"), &text.replace('f', "g")] {
+            assert_eq!(octets(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}
