@@ -8,6 +8,7 @@ use levee_policy::site::Program;
 use levee_policy::{Problem, Site};
 use serde::Serialize;
 
+use crate::beside;
 use crate::explain;
 use crate::guards;
 use crate::keys::{self, Findings, Unfit};
@@ -33,6 +34,10 @@ pub struct Check {
     /// Where keys and certificates are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// The site file of another host to or from which a one-way channel leads: the two ends of each are held against each other, and the flow
+    /// through all of these hosts against the lattice
+    #[arg(long, value_name = "FILE", conflicts_with = "explain")]
+    beside: Vec<PathBuf>,
     /// Where levee's programs are, whose libraries count where a site has two layers [default: where this one is]
     #[arg(long, value_name = "DIR")]
     programs: Option<PathBuf>,
@@ -131,6 +136,11 @@ impl Check {
             Ok(site) => (Some(summary(site)), [].as_slice()),
             Err(problems) => (None, problems.as_slice()),
         };
+        if let Ok(site) = &parsed {
+            let (told, alone) = beside::findings(site, path, &self.beside)?;
+            unfit.extend(told);
+            warnings.extend(alone);
+        }
         warnings.extend(parsed.iter().flat_map(missing_programs));
         warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
         if self.json {

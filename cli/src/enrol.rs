@@ -15,6 +15,7 @@
 //! STATE/etcd/        tls.key chain.pem authority.pem     etcd's own
 //! STATE/layer/       authority/ca.key authority/ca.pem   of the second tunnel, where the site has two layers: another authority and
 //!                    layer.key chain.pem authority.pem   another kind of key, in a store of another uid; hosts/NAME/layer is the same
+//! STATE/channels/    NAME.key                            of a one-way channel from or to another host, the same at both
 //! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml ppk.key
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
@@ -32,7 +33,7 @@ use authority::{Authority, TokenFault};
 pub use authority::{Whereabouts, whereabouts};
 use files::Mode;
 use levee_policy::site::{Curve, Suites};
-use levee_policy::{DomainName, HostName, PpkId, SiteName};
+use levee_policy::{ChannelName, DomainName, HostName, PpkId, SiteName};
 use pki::PkiError;
 pub use pki::ROUNDS;
 use rcgen::{KeyPair, PublicKeyData};
@@ -68,6 +69,8 @@ pub struct Facts {
     pub hosts: Vec<HostFacts>,
     /// The UDP port of the second tunnel, where the site has two layers.
     pub layer_port: Option<u16>,
+    /// The one-way channels from and to other hosts.
+    pub channels: Vec<ChannelName>,
     /// etcd's name and addresses, where the site has several servers.
     pub etcd: Option<(DomainName, Vec<IpAddr>)>,
 }
@@ -128,6 +131,8 @@ pub enum EnrolError {
     NoAuthority(PathBuf),
     /// The site file has no such host.
     UnknownHost(String),
+    /// The site has no such channel from or to another host.
+    NoChannel(String),
     /// The site file gives the host no PPK.
     NoPpk(HostName),
     /// It gives it one, which was not made yet.
@@ -178,6 +183,9 @@ impl fmt::Display for EnrolError {
                 write!(f, "there is no authority at {}; make one: levee enrol authority", path.display())
             }
             Self::UnknownHost(name) => write!(f, "the site file has no host {name}"),
+            Self::NoChannel(name) => {
+                write!(f, "the site file has no channel `{name}` from or to another host: one with `wire`")
+            }
             Self::NoPpk(host) => {
                 write!(
                     f,
@@ -372,6 +380,20 @@ impl Enroller<'_> {
             swap::destroy(&former).map_err(|error| EnrolError::File(former, error))?;
         }
         Ok(theirs.written)
+    }
+
+    /// Makes the key of a one-way channel from or to another host, where the site has one of this name: 64 hexadecimal digits.
+    pub fn channel(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
+        let known = facts.channels.iter().find(|channel| channel.as_str() == name);
+        let channel = known.ok_or_else(|| EnrolError::NoChannel(name.to_owned()))?;
+        let mut files = self.open(&self.state.join("channels"))?;
+        let digits = data_encoding::HEXLOWER.encode(&pki::ppk()?);
+        files.put(
+            &format!("{channel}.key"),
+            zeroize::Zeroizing::new(digits + "\n").as_bytes(),
+            Mode::Private,
+        )?;
+        Ok(files.written)
     }
 
     /// Revokes the certificates of a host's bundle, or the server's, and those in these files: writes the authority's revocation list

@@ -95,6 +95,16 @@ enum What {
         /// The host, as the site file names it
         host: String,
     },
+    /// The key of a one-way channel to or from another host, at one of the two: STATE/channels/NAME.key, to be copied to the other
+    ///
+    /// Whoever has it can make up what the reader reads, and read what the writer writes. It is in clear on the disk, since the server
+    /// needs it whenever it starts. With --force there is a new one: copy that too, and start both servers anew.
+    Channel {
+        #[command(flatten)]
+        place: Where,
+        /// The channel, as both site files name it
+        name: String,
+    },
     /// A new key in the place of one that is in use, and the old one destroyed; `levee reload` has a running server go on with it
     ///
     /// Nobody loses a session. A key stays encrypted as it is. A host's bundle has to be copied to it, then `levee reload` there. The
@@ -194,6 +204,7 @@ impl Enrol {
         match &self.what {
             What::Request { .. } => None,
             What::Host { host, place } | What::Ppk { host, place } => Some((place, Some(host))),
+            What::Channel { name, place } => Some((place, Some(name))),
             What::Server(place)
             | What::Etcd(place)
             | What::Authority { place, .. }
@@ -222,7 +233,9 @@ impl Enrol {
                 pin::hold(&crate::site::read(&place.site)?, &state)?;
             }
             let needs_none = match self.what {
-                What::Authority { .. } | What::Ppk { .. } | What::Auditor { .. } => true,
+                What::Authority { .. } | What::Ppk { .. } | What::Channel { .. } | What::Auditor { .. } => {
+                    true
+                }
                 What::All { .. } => place.force,
                 _ => false,
             };
@@ -264,6 +277,7 @@ impl Enrol {
                     written.map(|written| written.concat())
                 }
                 (What::Sign { request, .. }, _) => enroller.sign(&facts, request),
+                (What::Channel { .. }, Some(name)) => enroller.channel(&facts, name),
                 (What::Host { .. }, Some(name)) => enroller.host(&facts, name),
                 (What::Ppk { .. }, Some(name)) => {
                     let whose = format!("Passphrase of {name}'s keys: ");
@@ -467,6 +481,9 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         keys: site.crypto().keys(),
         suites: site.crypto().suites(),
         layer_port: site.vault().is_layered().then(|| site.server().layer_port()),
+        channels: (site.channels().iter().filter(|channel| channel.wire().is_some()))
+            .map(|channel| channel.name().clone())
+            .collect(),
         etcd: site.federation().map(|federation| {
             let addresses = federation.etcd().iter().map(std::net::SocketAddr::ip).collect();
             (federation.etcd_name().clone(), addresses)

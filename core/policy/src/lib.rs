@@ -7,6 +7,7 @@
 //! Begin reading with `label.rs`, then `decision.rs`; `site/` reads the file, `site/reference.rs` says what each key means.
 
 pub mod audit;
+pub mod between;
 mod carry;
 mod categories;
 pub mod decision;
