@@ -322,9 +322,9 @@ fn authority(site: &Site, states: &Path) -> Option<Finding> {
     Some(Finding { what, state, detail, remedy: remedy.into() })
 }
 
-/// The interfaces of the site's networks.
+/// The interfaces of the site's networks and one-way channels.
 fn interfaces(site: &Site, is_root: bool) -> Vec<Finding> {
-    let finding = |(name, place): (String, Option<String>)| {
+    let finding = |(name, table, place): (String, &'static str, Option<String>)| {
         let (state, remedy) = match &place {
             Some(_) => (State::Has, ""),
             // One that is in use is in a namespace, which root alone looks into.
@@ -332,7 +332,7 @@ fn interfaces(site: &Site, is_root: bool) -> Vec<Finding> {
             None => (State::Lacks, "make it (ip link), or put `interface` in the site file right"),
         };
         Finding {
-            what: format!("the interface {name} of [[network]]").into(),
+            what: format!("the interface {name} of {table}").into(),
             state,
             detail: place.unwrap_or_default(),
             remedy: remedy.into(),

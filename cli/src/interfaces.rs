@@ -1,4 +1,4 @@
-//! Where the interfaces are that a site's networks name.
+//! Where the interfaces are that a site's networks and one-way channels name.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -8,11 +8,11 @@ use levee_policy::Site;
 use levee_sys::net::Net;
 
 /// Below a run directory: where the warden pins the namespaces of labels, partitions and labelled networks.
-const PINS: [&str; 2] = ["net", "labelled"];
+const PINS: [&str; 3] = ["net", "labelled", "wires"];
 
-/// Each interface that the site names, with where it is: in this host's network, or in a namespace that a warden keeps; `None` where it is
+/// Each interface that the site names, with the table that does, and where it is: in this host's network, or in a namespace that a warden keeps; `None` where it is
 /// in neither.
-pub fn found(site: &Site) -> Vec<(String, Option<String>)> {
+pub fn found(site: &Site) -> Vec<(String, &'static str, Option<String>)> {
     let kept = pinned();
     let found = |name: &str| {
         if Net::here().is_ok_and(|mut net| has(&mut net, name)) {
@@ -24,8 +24,10 @@ pub fn found(site: &Site) -> Vec<(String, Option<String>)> {
         };
         kept.iter().find(keeps).map(|pin| format!("in use: {}", pin.display()))
     };
-    let names = site.networks().iter().map(|network| network.interface().as_str());
-    names.map(|name| (name.to_owned(), found(name))).collect()
+    let wires = site.channels().iter().filter_map(|channel| channel.wire());
+    let names = site.networks().iter().map(|network| (network.interface().as_str(), "[[network]]"));
+    let names = names.chain(wires.map(|wire| (wire.interface().as_str(), "[[channel]]")));
+    names.map(|(name, table)| (name.to_owned(), table, found(name))).collect()
 }
 
 fn has(net: &mut Net, name: &str) -> bool {

@@ -7,6 +7,7 @@
 
 mod access;
 mod audit;
+mod beside;
 mod check;
 mod cost;
 mod doctor;

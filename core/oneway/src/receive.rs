@@ -2,7 +2,7 @@
 
 use crate::Form;
 use crate::block::{self, Added, Gathering};
-use crate::header::{Header, Kind, OVERHEAD, long};
+use crate::header::{Header, Kind, OVERHEAD, Run, long};
 use crate::seal::{Sealed, Secret};
 use levee_esp::AeadProvider;
 use std::collections::BTreeMap;
@@ -192,6 +192,11 @@ impl<L: AeadProvider> Receiver<L> {
     /// What became of everything so far.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// The sender that is heard.
+    pub fn run(&self) -> Option<Run> {
+        self.heard.as_ref().map(|heard| heard.sealed.run)
     }
 
     /// Blocks that it has something of.

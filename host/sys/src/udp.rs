@@ -453,7 +453,8 @@ fn whole(socket: BorrowedFd<'_>, address: SocketAddr) -> io::Result<()> {
 }
 
 /// A socket between these two addresses that is good for one way alone, as long as it lives: one that sends hears nothing, not even that a
-/// datagram did not arrive; one that receives can send nothing. It may be that the kernel sends ICMP of its own: rules are to drop that.
+/// datagram did not arrive; one that receives hears this peer alone, and can send nothing. It may be that the kernel sends ICMP of its own:
+/// rules are to drop that.
 ///
 /// # Errors
 /// The kernel's.
@@ -467,9 +468,17 @@ pub fn one_way(own: SocketAddr, peer: SocketAddr, buffer: usize, sends: bool) ->
     configure(socket.as_fd(), own.ip(), buffer)?;
     whole(socket.as_fd(), own)?;
     rustix::net::bind(&socket, &own)?;
-    rustix::net::connect(&socket, &peer)?;
-    let other = if sends { rustix::net::Shutdown::Read } else { rustix::net::Shutdown::Write };
-    rustix::net::shutdown(&socket, other)?;
+    if sends {
+        // One that is connected would be told by ICMP, with the next send, that nobody is there. Linux shuts what is not connected, too, and
+        // says that it is not (net/ipv4/af_inet.c, inet_shutdown).
+        match rustix::net::shutdown(&socket, rustix::net::Shutdown::Read) {
+            Ok(()) | Err(rustix::io::Errno::NOTCONN) => {}
+            Err(e) => return Err(e.into()),
+        }
+    } else {
+        rustix::net::connect(&socket, &peer)?;
+        rustix::net::shutdown(&socket, rustix::net::Shutdown::Write)?;
+    }
     Ok(socket)
 }
 

@@ -283,3 +283,29 @@ fn a_datagram_longer_than_the_buffer_is_reported_truncated() {
     assert!(received.truncated);
     assert_eq!((received.length, received.segment, received.ecn), (100, None, 0));
 }
+
+#[test]
+fn a_one_way_socket_sends_and_hears_nothing_or_hears_and_can_send_nothing() {
+    let free = || {
+        let socket = udp::bind("127.0.0.1:0".parse().unwrap(), 65_536).unwrap();
+        udp::local_address(socket.as_fd()).unwrap()
+    };
+    let (below, above) = (free(), free());
+    let sends = udp::one_way(below, above, 1 << 20, true).unwrap();
+    // Nobody listens there: the kernel answers, and the sender is told nothing of it.
+    for _ in 0..3 {
+        udp::send(sends.as_fd(), b"lost", above, None, 0).unwrap();
+    }
+    let receives = udp::one_way(above, below, 1 << 20, false).unwrap();
+    udp::send(sends.as_fd(), b"up", above, None, 0).unwrap();
+    let mut room = [0; 100];
+    let received = udp::receive(receives.as_fd(), &mut room).unwrap();
+    assert_eq!(&room[..received.length], b"up");
+    let refused = udp::send(receives.as_fd(), b"down", below, None, 0).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::BrokenPipe);
+    // Whoever has that address: what comes to the sender is nowhere.
+    drop(receives);
+    let other = udp::bind(above, 65_536).unwrap();
+    udp::send(other.as_fd(), b"down", below, None, 0).unwrap();
+    assert!(!matches!(udp::receive(sends.as_fd(), &mut room), Ok(received) if received.length > 0));
+}

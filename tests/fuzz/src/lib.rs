@@ -24,6 +24,7 @@ pub mod kernel;
 pub mod labelled;
 pub mod layer;
 pub mod logger_lines;
+pub mod oneway;
 pub mod prices;
 pub mod site_file;
 pub mod statement;

@@ -163,6 +163,7 @@ targets! {
     kernel: levee_fuzz_targets::kernel::run;
     labelled: levee_fuzz_targets::labelled::run;
     layer: levee_fuzz_targets::layer::run;
+    oneway: levee_fuzz_targets::oneway::run;
     ipc_frame: levee_fuzz_targets::ipc_frame::run;
     ipc_message: levee_fuzz_targets::ipc_message::run;
     logger_lines: levee_fuzz_targets::logger_lines::run;
