@@ -2,7 +2,7 @@
 1,000 as it is told, and adds some of its own. What comes the other way it carries too, and counts.
 
 usage: lossy.py FROM TO LOST-OF-1000 COUNTS
-COUNTS is a file that has, as JSON, how many there were of each.
+COUNTS is a file that has, as JSON, how many there were of each: `back` what came from TO, `answered` what came from FROM and is no datagram.
 """
 import json, os, random, select, socket, struct, sys, time
 
@@ -39,6 +39,16 @@ def to_the_sender(frame):
     return [ip(17, frame[36:38] + frame[34:36] + frame[38:]), ip(1, icmp), b"\xff" * 6 + frame[0:6] + b"\x08\x06" + arp]
 
 
+def to_the_receiver(frame):
+    """What a host answers that answers anything: who has its address (ARP), whether it is there (ICMP)."""
+    source, destination = frame[26:30], frame[30:34]
+    arp = struct.pack(">HHBBH6s4s6s4s", 1, 0x800, 6, 4, 1, frame[6:12], source, bytes(6), destination)
+    echo = struct.pack(">BBHHH", 8, 0, 0xF7FF, 0, 0)
+    head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28, 0, 0, 64, 1, 0, source, destination)
+    head = head[:10] + struct.pack(">H", checksum(head)) + head[12:]
+    return [b"\xff" * 6 + frame[6:12] + b"\x08\x06" + arp, frame[:14] + head + echo]
+
+
 def forged(frame):
     """One octet of it is another, behind the ports."""
     at = random.randrange(42, len(frame))
@@ -46,7 +56,7 @@ def forged(frame):
 
 
 down, up = interface(ahead), interface(behind)
-counts = dict(carried=0, lost=0, repeated=0, held=0, forged=0, replayed=0, back=0, told=0)
+counts = dict(carried=0, answered=0, asked=0, lost=0, repeated=0, held=0, forged=0, replayed=0, back=0, told=0)
 held, old, said = [], [], 0.0
 
 
@@ -76,6 +86,8 @@ while True:
             pseudo = frame[22:54] + struct.pack(">II", len(datagram), 17)
             made = checksum(pseudo + datagram + bytes(len(datagram) % 2)) or 0xFFFF
             frame = frame[:60] + struct.pack(">H", made) + frame[62:]
+        if not (is_ipv4 and frame[23] == 17) and not (frame[12:14] == b"\x86\xdd" and frame[20] == 17):
+            counts["answered"] += 1
         counts["carried"] += 1
         if random.randrange(1000) < loss:
             counts["lost"] += 1
@@ -94,6 +106,9 @@ while True:
             send(up, forged(frame))
             counts["replayed"] += 1
             send(up, random.choice(old))
+            for more in to_the_receiver(frame):
+                counts["asked"] += 1
+                send(up, more)
             for more in to_the_sender(frame):
                 counts["told"] += 1
                 send(down, more)
