@@ -153,7 +153,7 @@ impl<L: AeadProvider> Receiver<L> {
                 self.symbol(now, header.block, length, number, &symbol);
             }
         }
-        self.settle(now);
+        self.settle(None);
         true
     }
 
@@ -178,9 +178,15 @@ impl<L: AeadProvider> Receiver<L> {
         }
     }
 
-    /// Gives up what is due, and answers what is to be given on.
+    /// Gives up what is due, and answers what is to be given on. Whoever has datagrams still to be taken takes those first: what is in
+    /// them is not late.
     pub fn heard(&mut self, now: Duration) -> Vec<Heard> {
-        self.settle(now);
+        self.settle(Some(now));
+        self.ready()
+    }
+
+    /// What is to be given on by now, without giving anything up.
+    pub fn ready(&mut self) -> Vec<Heard> {
         std::mem::take(&mut self.ready)
     }
 
@@ -204,20 +210,20 @@ impl<L: AeadProvider> Receiver<L> {
         self.heard.as_ref().map_or(0, |heard| heard.blocks.len())
     }
 
-    /// Gives on what is next, as far as that is known, and gives up what is due.
-    fn settle(&mut self, now: Duration) {
+    /// Gives on what is next, as far as that is known, and gives up what is due, where it is told the time.
+    fn settle(&mut self, now: Option<Duration>) {
         loop {
             let Some(heard) = &self.heard else { return };
-            let is_due = heard.due().is_some_and(|due| due <= now);
+            let is_due = heard.due().zip(now).is_some_and(|(due, now)| due <= now);
             let beat = heard.beat.map(|(_, block, _)| block);
             if !self.step(is_due, beat) {
                 break;
             }
         }
         let Some(heard) = &mut self.heard else { return };
-        if let Some((_, block, message)) = heard.beat.filter(|(_, block, _)| heard.next >= *block) {
+        if let Some((.., message)) = heard.beat.filter(|(_, block, _)| heard.next == *block) {
             let known = heard.message.get_or_insert(message);
-            if heard.next == block && *known < message {
+            if *known < message {
                 self.counts.missing = self.counts.missing.saturating_add(message - *known);
                 *known = message;
                 self.ready.push(Heard::Missing(message));

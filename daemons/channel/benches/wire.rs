@@ -50,7 +50,8 @@ fn start(wire: Wire, socket: &OwnedFd, part: ChannelPart, end: &OwnedFd) -> Runn
     let (input, output) = pipe::dead_ends().expect("dead ends");
     program.stdio = [Some(input.as_fd()), Some(output.as_fd()), Some(output.as_fd())];
     let child = program.start().expect("start levee-channel");
-    let mut key = File::from(rustix::fs::memfd_create("key", rustix::fs::MemfdFlags::CLOEXEC).expect("a key"));
+    let mut key =
+        File::from(rustix::fs::memfd_create("key", rustix::fs::MemfdFlags::CLOEXEC).expect("a key"));
     key.write_all("5a".repeat(32).as_bytes()).and_then(|()| key.rewind()).expect("a key");
     let shape = Shape { size: 64 << 10, rate: 1 << 30, numbered: true };
     control.send(&Order::Give(ChannelPart::Shape(shape))).expect("it reads");
@@ -75,7 +76,13 @@ fn counted(running: &Running, what: &str) -> u64 {
 fn run_in(net: &OwnedFd, program: &str, arguments: &[&str], input: &str) {
     let path = format!("--net=/proc/{}/fd/{}", std::process::id(), net.as_raw_fd());
     let mut command = Command::new("nsenter");
-    let mut child = command.arg(path).arg(program).args(arguments).stdin(std::process::Stdio::piped()).spawn().expect("nsenter");
+    let mut child = command
+        .arg(path)
+        .arg(program)
+        .args(arguments)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("nsenter");
     child.stdin.take().expect("its input").write_all(input.as_bytes()).expect("it reads");
     assert!(child.wait().expect("it ends").success(), "{program} {arguments:?}");
 }
@@ -109,7 +116,7 @@ fn measure(mtu: u32, loss: u32, repair: u32) -> (Vec<f64>, u64, u64) {
     let [below, above] = hosts(mtu, loss);
     let at = |last: u8| SocketAddr::from(([10, 9, 0, last], 4_700));
     let socket = |ns: &OwnedFd, own, peer, sends| {
-        let made = ns::in_net(ns.as_fd(), || udp::one_way(own, peer, 64 << 20, sends));
+        let made = ns::in_net(ns.as_fd(), || udp::one_way(own, peer, 16 << 20, sends));
         made.expect("its namespace").expect("a socket")
     };
     let (out, into) = (socket(&below, at(1), at(2), true), socket(&above, at(2), at(1), false));
@@ -152,7 +159,8 @@ fn measure(mtu: u32, loss: u32, repair: u32) -> (Vec<f64>, u64, u64) {
         // Who waits is woken.
         let _ = (shutdown(&writer, Shutdown::Both), shutdown(&reader, Shutdown::Both));
     });
-    let missing = counted(&receives, "messages that are missing") + counted(&receives, "messages that the reader had no room for");
+    let missing = counted(&receives, "messages that are missing")
+        + counted(&receives, "messages that the reader had no room for");
     let sent = counted(&sends, "messages sent");
     (rates, missing, sent)
 }

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 const TURN: usize = 32;
 const ROOM: usize = 64 << 10;
 
+/// What is late is given up when all that has come was taken, or after this time, if there is always more.
+const LONGEST: Duration = Duration::from_millis(250);
+
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
 enum Source {
@@ -29,6 +32,8 @@ struct Wire {
     started: Instant,
     /// When something of the sender's came last.
     heard: Instant,
+    /// When what is late was given up last.
+    settled: Instant,
     datagrams: u64,
 }
 
@@ -44,20 +49,23 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
     let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden = confined.ready(&mut events, Source::Warden)?;
     let started = Instant::now();
-    let mut wire = Wire { receiver, started, heard: started, datagrams: 0 };
+    let mut wire = Wire { receiver, started, heard: started, settled: started, datagrams: 0 };
     let (mut above, mut room) = (Above::new(shape), vec![0; ROOM]);
     loop {
         let now = Instant::now();
         let due = wire.receiver.due().map(|due| started + due);
         let until = [due, above.due()].into_iter().flatten().min();
+        let mut is_empty = true;
         for (source, _) in events.wait(until.map(|until| until.saturating_duration_since(now)))? {
             match source {
                 Source::Warden if !hear(&mut warden, &mut above, &wire)? => return Ok(()),
                 Source::Warden => {}
-                Source::Wire => wire.take(&socket, &mut room, &mut above),
+                Source::Wire => is_empty = wire.take(&socket, &mut room, &mut above),
             }
         }
-        wire.give(&mut above);
+        if is_empty || wire.settled.elapsed() > LONGEST {
+            wire.settle(&mut above);
+        }
         above.tell();
     }
 }
@@ -76,11 +84,11 @@ fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &Wire) -> Res
 }
 
 impl Wire {
-    /// Takes what has come, so much in a turn.
-    fn take(&mut self, socket: &OwnedFd, room: &mut [u8], above: &mut Above) {
+    /// Takes what has come, so much in a turn; whether that was all.
+    fn take(&mut self, socket: &OwnedFd, room: &mut [u8], above: &mut Above) -> bool {
         for _ in 0..TURN {
             // Nothing waits; or an error that is of no consequence to what waits.
-            let Ok(received) = udp::receive(socket.as_fd(), room) else { return };
+            let Ok(received) = udp::receive(socket.as_fd(), room) else { return true };
             let now = Instant::now();
             let Some(all) = room.get_mut(..received.length).filter(|all| !all.is_empty()) else { continue };
             let size = received.segment.map_or(all.len(), usize::from).max(1);
@@ -90,18 +98,15 @@ impl Wire {
                     self.heard = now;
                 }
             }
-            self.give(above);
+            give(self.receiver.ready(), above);
         }
+        false
     }
 
-    /// Gives on what can be given on by now.
-    fn give(&mut self, above: &mut Above) {
-        for heard in self.receiver.heard(self.started.elapsed()) {
-            match heard {
-                Heard::Message(number, message) => above.give(number, &message),
-                Heard::Missing(next) => above.missing_before(next),
-            }
-        }
+    /// Gives up what is late, and gives on what is behind it.
+    fn settle(&mut self, above: &mut Above) {
+        self.settled = Instant::now();
+        give(self.receiver.heard(self.settled.saturating_duration_since(self.started)), above);
     }
 
     fn counted(&self) -> Vec<(String, u64)> {
@@ -123,4 +128,13 @@ impl Wire {
 /// Of a sender that is there, none.
 fn silence(heard: Instant) -> u64 {
     heard.elapsed().saturating_sub(Duration::from_secs(1)).as_secs()
+}
+
+fn give(all: Vec<Heard>, above: &mut Above) {
+    for heard in all {
+        match heard {
+            Heard::Message(number, message) => above.give(number, &message),
+            Heard::Missing(next) => above.missing_before(next),
+        }
+    }
 }

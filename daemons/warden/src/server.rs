@@ -112,6 +112,20 @@ pub struct Server {
     postures: postures::Postures,
 }
 
+/// The interfaces of the host to whom the site gives them.
+fn interfaces(site: &Site, text: &str, options: &Options) -> Result<(Networks, Wires), Fatal> {
+    let rules = || Rules::new(text, &options.programs);
+    let mut networks = Networks::attach(site, rules(), &options.run.join(state::NETWORKS))
+        .map_err(|e| Fatal::new("give the networks to their labels", e))?;
+    match Wires::attach(site, rules(), &options.run.join(state::WIRES), &options.state) {
+        Ok(wires) => Ok((networks, wires)),
+        Err(e) => {
+            networks.detach();
+            Err(Fatal::new("give one-way channels their wires", e))
+        }
+    }
+}
+
 impl Server {
     /// Makes the outer sockets and starts the standing processes. Returns once all of them are at work.
     ///
@@ -145,12 +159,7 @@ impl Server {
         let trusted_path = outer::trusted_path(first).map_err(|e| Fatal::new("open the trusted path", e))?;
         let operators = outer::local(&options.run.join(state::CONTROL))
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
-        let rules = Rules::new(&site_text, &options.programs);
-        let networks = Networks::attach(&site, rules, &options.run.join(state::NETWORKS))
-            .map_err(|e| Fatal::new("give the networks to their labels", e))?;
-        let rules = Rules::new(&site_text, &options.programs);
-        let wires = Wires::attach(&site, rules, &options.run.join(state::WIRES), &options.state)
-            .map_err(|e| Fatal::new("give one-way channels their wires", e))?;
+        let (networks, wires) = interfaces(&site, &site_text, &options)?;
         let mut images = Images::new().map_err(|e| Fatal::new("keep the services' programs in memory", e))?;
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;

@@ -19,7 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// What can have been sent that has not left, or come and not been received, at least and at most: of four turns, with what is added to it.
-const QUEUES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
+/// It counts as the warden's memory, who makes the sockets.
+const QUEUES: std::ops::RangeInclusive<u64> = 1 << 20..=16 << 20;
 
 /// All wires of a site.
 #[derive(Debug)]
