@@ -26,14 +26,14 @@ pub use receive::{Counts, Heard, Receiver};
 pub use seal::{KEY, Secret};
 pub use send::Sender;
 
-/// Octets of a block at most: its messages and what says how long each is.
-pub const BLOCK: usize = 128 << 10;
-
 /// Octets of a message at most.
 pub const MESSAGE: usize = 64 << 10;
 
-/// Repair symbols of a block at the least, however small it is.
-pub const LEAST_REPAIR: u32 = 4;
+/// Octets of a block at most: two of the longest messages, how long each is, and the number of the first.
+pub const BLOCK: usize = 2 * (MESSAGE + 4) + 8;
+
+/// Repair symbols of a block beside the share that the site says: of a small block that share is one or two, and more get lost by chance.
+const MORE_REPAIR: u32 = 4;
 
 /// What both ends know of a channel from their site files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Form {
 
     /// Repair symbols that are sent for a block of so many symbols.
     fn repair(&self, symbols: u32) -> u32 {
-        LEAST_REPAIR.max(symbols.saturating_mul(self.repair).div_ceil(100))
+        symbols.saturating_mul(self.repair).div_ceil(100).saturating_add(MORE_REPAIR)
     }
 }
 

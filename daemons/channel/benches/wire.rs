@@ -97,7 +97,7 @@ fn hosts(mtu: u32, loss: u32) -> [OwnedFd; 2] {
         // Of a super-segment, all would be lost at once.
         run_in(&below, "ip", &["link", "set", "eth7", "gso_max_segs", "1"], "");
         let rules = format!(
-            "table netdev loss {{ chain in {{ type filter hook ingress device \"eth3\" priority 0; numgen random mod 1000 < {loss} drop; }} }}"
+            "table netdev loss {{\n chain in {{\n type filter hook ingress device \"eth3\" priority 0\n numgen random mod 1000 < {loss} drop\n }}\n }}\n"
         );
         run_in(&above, "nft", &["-f", "-"], &rules);
     }

@@ -258,7 +258,7 @@ pub(in crate::site) const WIRE: Section = Section {
             "repair",
             "a share from \"0%\" to \"100%\"",
             "\"10%\"",
-            "What is sent beside what there is to send, so that as much of it may get lost; the same at both ends. Of each block four datagrams at least.",
+            "What is sent beside what there is to send, so that as much of it may get lost; the same at both ends. Of each block, which is 128 KiB at most, four datagrams more.",
         ),
     ],
 };
