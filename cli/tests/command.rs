@@ -506,6 +506,7 @@ const IN_VAIN: &[&[&str]] = &[
     &["enrol", "all", "NONE/site.toml"],
     &["enrol", "auditor", "NONE/site.toml", "--public", "NONE/key.pub"],
     &["enrol", "authority", "NONE/site.toml"],
+    &["enrol", "channel", "NONE/site.toml", "readings"],
     &["enrol", "etcd", "NONE/site.toml"],
     &["enrol", "host", "NONE/site.toml", "ws1"],
     &["enrol", "ppk", "NONE/site.toml", "peer"],
