@@ -18,6 +18,7 @@ fn facts() -> Facts {
         keys: Curve::P256,
         suites: Suites::Default,
         etcd: None,
+        channels: vec![],
         hosts: vec![
             host("ws1", "UNCLASSIFIED..SECRET/NATO", Some("ws1-2026")),
             host("ws2", "UNCLASSIFIED", None),

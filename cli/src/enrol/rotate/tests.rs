@@ -22,6 +22,7 @@ pub fn facts() -> Facts {
         keys: Curve::P256,
         suites: Suites::Default,
         etcd: Some((DomainName::new("etcd.small.example").unwrap(), vec!["192.0.2.2".parse().unwrap()])),
+        channels: vec![],
         hosts: vec![host],
     }
 }
