@@ -94,18 +94,25 @@ mod tests {
 
     #[test]
     fn what_is_accepted_gets_one_port_whatever_the_machine_has_counted() {
-        for any in ["127.0.0.1:0", "[::1]:0"] {
-            let (listener, other) = (TcpListener::bind(any).unwrap(), TcpListener::bind(any).unwrap());
-            one_source_port(&listener).unwrap();
-            for _ in 0..3 {
-                let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-                let (socket, _) = listener.accept().unwrap();
-                assert!(connects(&socket, other.local_addr().unwrap()));
-                assert_eq!(socket.local_addr().unwrap().port(), 60_999);
-                // What it leaves is not in the way of the next.
-                rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO)).unwrap();
+        // A namespace of its own: elsewhere another program may have the port.
+        let net = crate::ns::new_net().unwrap();
+        crate::net::Net::in_ns(net.as_fd()).unwrap().set_up("lo").unwrap();
+        crate::ns::in_net(net.as_fd(), || {
+            for any in ["127.0.0.1:0", "[::1]:0"] {
+                let (listener, other) = (TcpListener::bind(any).unwrap(), TcpListener::bind(any).unwrap());
+                one_source_port(&listener).unwrap();
+                for _ in 0..3 {
+                    let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    let (socket, _) = listener.accept().unwrap();
+                    assert!(connects(&socket, other.local_addr().unwrap()));
+                    assert_eq!(socket.local_addr().unwrap().port(), 60_999);
+                    // What it leaves is not in the way of the next.
+                    rustix::net::sockopt::set_socket_linger(&socket, Some(std::time::Duration::ZERO))
+                        .unwrap();
+                }
             }
-        }
+        })
+        .unwrap();
     }
 
     #[test]
