@@ -95,7 +95,7 @@ enum What {
         /// The host, as the site file names it
         host: String,
     },
-    /// The key of a one-way channel to or from another host, at one of the two: STATE/channels/NAME.key, to be copied to the other
+    /// The key of a one-way channel to or from another host, at one of the two: STATE/channels/CHANNEL.key, to be copied to the other
     ///
     /// Whoever has it can make up what the reader reads, and read what the writer writes. It is in clear on the disk, since the server
     /// needs it whenever it starts. With --force there is a new one: copy that too, and start both servers anew.
@@ -103,7 +103,7 @@ enum What {
         #[command(flatten)]
         place: Where,
         /// The channel, as both site files name it
-        name: String,
+        channel: String,
     },
     /// A new key in the place of one that is in use, and the old one destroyed; `levee reload` has a running server go on with it
     ///
@@ -204,7 +204,7 @@ impl Enrol {
         match &self.what {
             What::Request { .. } => None,
             What::Host { host, place } | What::Ppk { host, place } => Some((place, Some(host))),
-            What::Channel { name, place } => Some((place, Some(name))),
+            What::Channel { channel, place } => Some((place, Some(channel))),
             What::Server(place)
             | What::Etcd(place)
             | What::Authority { place, .. }

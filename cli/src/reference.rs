@@ -130,12 +130,13 @@ mod tests {
     }
 
     /// The order that levee(1) promises. What has the same number may stand in any order.
-    const ORDER: [(&str, u8); 19] = [
+    const ORDER: [(&str, u8); 20] = [
         ("SITE", 0),
         ("WHAT", 1),
         ("USER", 2),
         ("HOST", 3),
         ("SERVICE", 4),
+        ("CHANNEL", 4),
         ("PARTITION", 4),
         ("POSTURE", 4),
         ("SESSION", 4),

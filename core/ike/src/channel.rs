@@ -13,9 +13,6 @@ use crate::wire::{Chain, Exchange, GENERIC, HEADER, Header, Notify, NotifyKind, 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-#[cfg(test)]
-mod tests;
-
 /// What is protected is a multiple of so many octets long: a request for a child with a label of up to some 300 octets in both
 /// selectors fits into one, and one into a datagram.
 const CLASS: usize = 1_024;
@@ -486,3 +483,6 @@ fn authenticated(mut header: Header, first: u8, plain: &[u8]) -> Vec<u8> {
     out.extend_from_slice(plain);
     out
 }
+
+#[cfg(test)]
+mod tests;

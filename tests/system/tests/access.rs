@@ -121,7 +121,7 @@ fn whoever_says_so_is_answered_when_no_vault_passes_by_another_word_however_many
         world.level(workstation, LABEL).ok();
     }
     let run = text(&world.path("run"));
-    let say = |what: &str| world.levee(&["access", what, "notes", LABEL, "mia", "--run", &run]);
+    let say = |what: &str| world.levee(&["access", what, "mia", "notes", LABEL, "--run", &run]);
     // Several orders for one session are on their way to its vault at once; each is answered.
     std::thread::scope(|scope| {
         for first in ["allow", "deny"] {

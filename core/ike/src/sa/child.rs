@@ -14,9 +14,6 @@ use crate::wire::{
     TrafficSelectors, kind, narrow, within,
 };
 
-#[cfg(test)]
-mod tests;
-
 /// An SPI that ESP may use (RFC 4303 2.1: 0 to 255 are reserved).
 pub(crate) fn usable_spi(spi: u32) -> bool {
     spi >= 256
@@ -337,3 +334,6 @@ pub(crate) fn establish(child: &Child, suite: ChildSuite, m: &Making<'_>, ctx: &
         resource: child.resource.as_ref().map(|(_, theirs)| theirs.clone()),
     })));
 }
+
+#[cfg(test)]
+mod tests;
