@@ -100,7 +100,7 @@ struct Show {
     /// Only from this workstation
     #[arg(long)]
     host: Option<HostName>,
-    /// Only at this label
+    /// Only at this label, in any case and with its categories in any order
     #[arg(long)]
     label: Option<LabelName>,
     /// Only of this kind: sign-on, session, run, ...
@@ -544,9 +544,13 @@ impl Show {
             Went::Denied => Verdict::Denied,
             Went::Noted => Verdict::Noted,
         });
+        let label = event.and_then(|event| event.label.as_ref());
         is(self.user.as_ref(), event.and_then(|event| event.user.as_ref()))
             && is(self.host.as_ref(), event.and_then(|event| event.host.as_ref()))
-            && is(self.label.as_ref(), event.and_then(|event| event.label.as_ref()))
+            && self
+                .label
+                .as_ref()
+                .is_none_or(|wanted| label.is_some_and(|label| crate::log::means(wanted, &label.file_name())))
             && is(self.action.as_deref(), event.map(|event| event.action.as_str()))
             && is(verdict.as_ref(), event.map(|event| &event.verdict))
             && self.since.is_none_or(|since| record.time >= since)

@@ -83,9 +83,14 @@ fn typed(directory: PathBuf, label: Option<&LabelName>) -> PathBuf {
     let names = fs::read_dir(logs).into_iter().flatten().flatten();
     let meant = names.map(|entry| entry.path()).find(|path| {
         let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| parts(name) == parts(&label.file_name()))
+        name.is_some_and(|name| means(label, name))
     });
     meant.unwrap_or(directory)
+}
+
+/// Whether a person who types a label may mean the one whose directory has this name.
+pub fn means(typed: &LabelName, name: &str) -> bool {
+    parts(name) == parts(&typed.file_name())
 }
 
 /// A label's parts, from the name of its directory.

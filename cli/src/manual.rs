@@ -28,10 +28,7 @@ const LEVEE: [Section; 6] = [
                 "Commands that ask a running server, or read what it has written, need no SITE: they find the only one of this host, or \
                  the one that is said so.",
             ),
-            (
-                "LABEL",
-                "In any case, with its categories in any order. `levee audit show --label` wants it as the log has it.",
-            ),
+            ("LABEL", "In any case, with its categories in any order."),
         ],
     ),
     (

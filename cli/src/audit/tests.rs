@@ -224,7 +224,9 @@ fn records_are_chosen_by_every_filter() {
     assert_eq!(count(Show { user: Some("ada".parse().unwrap()), ..show() }), 2);
     assert_eq!(count(Show { verdict: Some(Went::Denied), ..show() }), 1);
     assert_eq!(count(Show { label: Some("SECRET//NATO".parse().unwrap()), ..show() }), 5);
+    assert_eq!(count(Show { label: Some("secret//nato".parse().unwrap()), ..show() }), 5);
     assert_eq!(count(Show { label: Some("SECRET".parse().unwrap()), ..show() }), 0);
+    assert_eq!(count(Show { label: Some("SECRET//NATO,MED".parse().unwrap()), ..show() }), 0);
     assert_eq!(count(Show { host: Some("ws2".parse().unwrap()), ..show() }), 0);
     assert_eq!(count(Show { action: Some("login".to_owned()), ..show() }), 0);
     assert_eq!(count(Show { since: Some(1_700_000_003_000), ..show() }), 3);
