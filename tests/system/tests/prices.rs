@@ -61,8 +61,14 @@ fn as_measured(prices: &str, told: &Value) {
 
 /// The laboratory's own study in its smallest form that tells a spread, and the prices of that run.
 fn measure(world: &World) -> String {
-    let study = STUDY.replace("blocks = 12\nseconds = 0.3", "blocks = 8\nseconds = 0.2");
+    let mut study = STUDY.replace("blocks = 12\nseconds = 0.3", "blocks = 8\nseconds = 0.2");
     assert_ne!(study, STUDY);
+    // Nobody asks for this one here, and each has a server: a host has uids for six, with those of other tests.
+    let arm = study.find("[[arm]]\nname = \"aes-128-gcm\"").expect("an arm");
+    let next = study[arm + 1..].find("[[arm]]").expect("the next");
+    study.replace_range(arm..=arm + next, "");
+    let study = study.replace("\"aes-128-gcm\", ", "");
+    assert!(!study.contains("aes-128-gcm"), "{study}");
     let (file, run) = (text(&world.path("short.toml")), text(&world.path("lab")));
     fs::write(&file, study).expect("a study");
     world.levee(&["lab", "run", &file, "--quick", "--out", &run]).ok();
