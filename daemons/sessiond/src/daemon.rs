@@ -46,6 +46,8 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Pending {
     entries: Vec<(Weight, Entry)>,
+    /// Some of them did not come into the log, and what they permit may not happen.
+    missing: bool,
     commits: Vec<CommitId>,
     changes: Vec<Change>,
     pub(crate) connections: Vec<Connection>,
@@ -367,24 +369,35 @@ impl Daemon {
     pub(crate) fn carry_out(&mut self) {
         loop {
             while let Some(output) = self.machine.poll() {
+                // Who is refused, and looks, finds the record of it.
+                if !matches!(output, Output::Commit(..) | Output::Audit(_) | Output::Count(_)) {
+                    self.write_entries();
+                }
                 self.carry_out_one(output);
             }
             if !self.pending.is_waited_for() {
-                if !self.pending.entries.is_empty() {
-                    self.flush();
-                }
-                return;
+                return self.write_entries();
             }
             self.flush();
         }
     }
 
+    /// Writes the records that wait, and has none of them synced.
+    fn write_entries(&mut self) {
+        let entries = std::mem::take(&mut self.pending.entries);
+        if !entries.is_empty() {
+            self.audit.expect_ends(self.machine.shown().len() as u64);
+            self.pending.missing |= !self.audit.write(&entries, self.clock.now(), false);
+        }
+    }
+
     fn flush(&mut self) {
+        self.write_entries();
         let pending = std::mem::take(&mut self.pending);
         let now = self.clock.now();
         let needed = pending.waits_for_disk();
+        let mut durable = !pending.missing;
         self.audit.expect_ends(self.machine.shown().len() as u64);
-        let mut durable = self.audit.write(&pending.entries, now, false);
         // A log that has no room for connections may have some for the rest.
         let connections: Vec<(Weight, Entry)> = pending.connections.iter().map(Connection::entry).collect();
         let mut recorded = self.audit.write(&connections, now, false);
