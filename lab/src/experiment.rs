@@ -42,8 +42,12 @@ pub enum Mediation {
     Direct,
     /// The mediator accepts, asks the session table, and passes the connected socket on.
     Handoff,
+    /// As `Handoff`, where the grant is written and synced soon after (`audit = "written"`).
+    HandoffWritten,
     /// The mediator stays between, with splice.
     Relay,
+    /// As `Relay`, where the grant is written and synced soon after.
+    RelayWritten,
     /// A process of the service for each connection, and no copy: what inetd does, and what the paper's `M` also did.
     Inetd,
     /// A proxy that stays between and copies, to a daemon behind it on the loopback device.
@@ -54,11 +58,13 @@ pub enum Mediation {
 
 impl Mediation {
     /// Every mode, in the order in which reports show them.
-    pub const ALL: [Mediation; 7] = [
+    pub const ALL: [Mediation; 9] = [
         Mediation::None,
         Mediation::Direct,
         Mediation::Handoff,
+        Mediation::HandoffWritten,
         Mediation::Relay,
+        Mediation::RelayWritten,
         Mediation::Inetd,
         Mediation::Proxy,
         Mediation::SpawnCopy,
@@ -70,7 +76,9 @@ impl Mediation {
             Mediation::None => "none",
             Mediation::Direct => "direct",
             Mediation::Handoff => "handoff",
+            Mediation::HandoffWritten => "handoff-written",
             Mediation::Relay => "relay",
+            Mediation::RelayWritten => "relay-written",
             Mediation::Inetd => "inetd",
             Mediation::Proxy => "proxy",
             Mediation::SpawnCopy => "spawn-copy",

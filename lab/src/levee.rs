@@ -36,7 +36,7 @@ const LABEL: &str = "LOW";
 const OTHER: &str = "HIGH";
 
 /// The modes of mediation that can be had here, each with its services' first port.
-const MODES: [(Mediation, u16); 7] = [
+const MODES: [(Mediation, u16); 9] = [
     (Mediation::None, PORT),
     (Mediation::Direct, PORT + 10),
     (Mediation::Inetd, PORT + 20),
@@ -44,12 +44,14 @@ const MODES: [(Mediation, u16); 7] = [
     (Mediation::SpawnCopy, PORT + 40),
     (Mediation::Handoff, PORT + 50),
     (Mediation::Relay, PORT + 60),
+    (Mediation::HandoffWritten, PORT + 70),
+    (Mediation::RelayWritten, PORT + 80),
 ];
 
 /// Processes of the services in a mode that stay from one connection to the next.
 fn standing(mode: Mediation) -> usize {
     match mode {
-        Mediation::Handoff => 0,
+        Mediation::Handoff | Mediation::HandoffWritten => 0,
         _ if mode.is_by_connection() => 2,
         _ => 3,
     }
@@ -73,7 +75,7 @@ fn site(
                 Mediation::Inetd | Mediation::Proxy | Mediation::SpawnCopy => {
                     vec!["mediate", "--scheme", mode.name()]
                 }
-                Mediation::Handoff => vec!["serve", "--inetd"],
+                Mediation::Handoff | Mediation::HandoffWritten => vec!["serve", "--inetd"],
                 _ => vec!["serve", "--passed"],
             };
             w.extend(close.then_some("--close"));
@@ -88,12 +90,15 @@ fn site(
             let mut command = vec![program.to_owned()];
             command.extend(words(what == "close", what));
             let levees = match mode {
-                Mediation::Handoff | Mediation::Relay => mode.name(),
-                _ => "direct",
+                Mediation::Handoff => "mode = \"handoff\"",
+                Mediation::HandoffWritten => "mode = \"handoff\"\naudit = \"written\"",
+                Mediation::Relay => "mode = \"relay\"",
+                Mediation::RelayWritten => "mode = \"relay\"\naudit = \"written\"",
+                _ => "mode = \"direct\"",
             };
             services.push_str(&format!(
                 "[[service]]\nname = \"{name}\"\nport = {port}\nprotocol = \"{protocol}\"\nrange = \"LOW..HIGH\"\n\
-                 mode = \"{levees}\"\ncommand = {command:?}\n\n"
+                 {levees}\ncommand = {command:?}\n\n"
             ));
             names.push(name);
         }

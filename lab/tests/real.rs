@@ -548,6 +548,8 @@ fn every_arm_that_levee_takes_part_in_comes_up_measures_and_leaves_nothing() {
         ("spawn-copy", "tunnel", "spawn-copy"),
         ("handoff", "tunnel", "handoff"),
         ("relay over a link", "link", "relay"),
+        ("handoff, written", "link", "handoff-written"),
+        ("relay, written", "tunnel", "relay-written"),
     ];
     ways.iter().for_each(|(n, p, m)| text.push_str(&arm(n, p, m)));
     text.push_str("[[workload]]\nkind = \"TCP_CRR\"\n[[workload]]\nkind = \"UDP_STREAM\"\n");

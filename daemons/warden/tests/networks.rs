@@ -308,6 +308,37 @@ fn from_a_services_own_port_a_program_of_the_compartment_begins_no_connection() 
     attached.detach(world.outer.as_fd()).unwrap();
 }
 
+#[test]
+fn what_sessions_say_to_services_is_not_tracked_and_fills_no_table_that_hosts_on_the_network_need() {
+    let mut world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    world.nginx(&attached);
+    let network = attached.network().unwrap();
+    let tracked = || {
+        let (done, count) = run(network.ns(), "cat", &["/proc/sys/net/netfilter/nf_conntrack_count"]);
+        assert!(done, "{count}");
+        count.trim().parse::<u32>().unwrap()
+    };
+    let session = world.session.try_clone().unwrap();
+    let page = |ns: BorrowedFd<'_>, at: &str| {
+        run(ns, "curl", &["-s", "-g", "-m1", &format!("http://{at}/")]).1 == "page at SECRET\n"
+    };
+    for inner in ["10.80.0.1", "[fd80::1]"] {
+        eventually("a session has its page", || page(session.as_fd(), inner));
+        eventually("a program of the compartment has its page", || page(network.ns(), inner));
+    }
+    assert_eq!(tracked(), 0);
+    let mut before = 0;
+    for edge in ["192.168.7.1", "[fd07::1]"] {
+        eventually("a host on the network has its page", || page(world.remote.as_fd(), edge));
+        assert!(tracked() > before, "{edge}: tracking cannot be seen here");
+        before = tracked();
+    }
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
 /// Says what comes to the interface eth0 of a network, for two seconds, after it has said that it looks.
 const LOOK: &str = "
 import socket, time

@@ -89,6 +89,11 @@ while True:
         if not (is_ipv4 and frame[23] == 17) and not (frame[12:14] == b"\x86\xdd" and frame[20] == 17):
             counts["answered"] += 1
         counts["carried"] += 1
+        # By chance, since each block has as many datagrams; and ahead of the true one, behind which nobody needs another.
+        meddles = is_ipv4 and loss and random.randrange(20) == 0
+        if meddles:
+            counts["forged"] += 1
+            send(up, forged(frame))
         if random.randrange(1000) < loss:
             counts["lost"] += 1
         elif random.randrange(1000) < loss:
@@ -101,9 +106,7 @@ while True:
             send(up, frame)
         if len(old) < 500:
             old.append(frame)
-        if is_ipv4 and loss and counts["carried"] % 20 == 0:
-            counts["forged"] += 1
-            send(up, forged(frame))
+        if meddles:
             counts["replayed"] += 1
             send(up, random.choice(old))
             for more in to_the_receiver(frame):

@@ -39,6 +39,11 @@ impl Ruleset {
             let _ = writeln!(text, "    iifname \"{}\" {NEIGHBOURS}", edge.interface);
             Self::others(text, index, edge, Reason::Service);
         })?;
+        // Connections of sessions with services need no tracking: the vault's selectors have decided, nothing of them is translated, and
+        // hosts on the network would find the table full that sessions fill.
+        self.untracked(f, "iifname", "daddr")?;
+        writeln!(f, "  }}\n  chain untracked {{\n    type filter hook output priority raw; policy accept;")?;
+        self.untracked(f, "oifname", "saddr")?;
 
         writeln!(
             f,
@@ -124,6 +129,13 @@ impl Ruleset {
             let _ = writeln!(text, "    oifname \"{name}\" counter name {counter} drop");
         })?;
         writeln!(f, "  }}")
+    }
+
+    /// Has the tracking of connections leave out what passes between services and sessions, or within the compartment.
+    fn untracked(&self, f: &mut fmt::Formatter<'_>, way: &str, end: &str) -> fmt::Result {
+        self.inner.iter().try_for_each(|inner| {
+            writeln!(f, "    {way} {{ \"lo\", \"{TUNNEL}\" }} {} {end} {inner} notrack", family(*inner))
+        })
     }
 
     /// Lines for each edge.
