@@ -8,6 +8,7 @@ use super::Carried;
 use super::attacker::{self, End, Job};
 use super::capacity::{Windows, capacity, rough, symbols};
 use super::channels::{Channel, Processors};
+use super::stand::last_processor;
 
 /// Most windows of one measurement.
 const MOST: usize = 20_000;
@@ -30,6 +31,8 @@ pub struct Meter {
     seed: u64,
     /// Where time is cut into frames: seconds of one.
     frame: Option<f64>,
+    /// The processor that the label above has for itself, where it has one; the label below has the first one then.
+    pub above: Option<usize>,
 }
 
 impl Meter {
@@ -44,7 +47,7 @@ impl Meter {
             let (name, symbols) = line.split_once(' ')?;
             Some((name.to_owned(), symbols.parse().ok()?))
         };
-        Ok(Meter { ranges: said.lines().filter_map(one).collect(), seed, frame })
+        Ok(Meter { ranges: said.lines().filter_map(one).collect(), seed, frame, above: None })
     }
 
     /// Measures a channel for about so many seconds, and as long again for the tries before.
@@ -57,12 +60,15 @@ impl Meter {
         };
         let mut attempt = |window: f64, symbols_: usize, most: f64, limit: usize, seed: u64| {
             let count = ((most / window) as usize).clamp(FEWEST, limit);
-            let last = crate::host::processors() - 1;
             let job = Job {
                 program: channel.program.clone(),
                 argument: channel.argument.clone(),
                 window,
-                processors: [0, if channel.processors == Processors::Apart { last } else { 0 }],
+                processors: match (self.above, channel.processors) {
+                    (Some(own), _) => [own, 0],
+                    (None, Processors::Apart) => [0, last_processor()],
+                    (None, Processors::Same) => [0, 0],
+                },
                 symbols: symbols_,
                 range,
                 sent: symbols(symbols_, count, seed),

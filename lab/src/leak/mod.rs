@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use capacity::{Capacity, Windows};
 use channels::{Channel, Class, From, Processors};
 use meter::Meter;
-use stand::{Form, Load, Stand};
+use stand::{Form, Load, Plan, Stand};
 
 /// The most octets a second that a one-way channel may have.
 const FASTEST: &str = "1G";
@@ -55,6 +55,9 @@ pub struct Ask {
     /// Each label has processors of its own: channels that need one processor in common are tried without
     #[arg(long)]
     apart: bool,
+    /// The site gives the label above the last processor, and it alone (`[[processors]]`): who asks for another is refused
+    #[arg(long, conflicts_with = "apart")]
+    processors: bool,
     /// Time is cut into frames, with a slot of so many milliseconds for each label
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=50))]
     frames: Option<u32>,
@@ -157,6 +160,9 @@ pub struct Run {
     /// Whether each label had processors of its own.
     #[serde(default)]
     pub apart: bool,
+    /// Whether the server gave the label above a processor for itself.
+    #[serde(default)]
+    pub processors: bool,
     /// Milliseconds of each label's slot, where time was cut into frames.
     #[serde(default)]
     pub frames: Option<u32>,
@@ -194,7 +200,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
     let wanted =
         |c: &Channel| ask.only.is_empty() || ask.only.iter().any(|only| c.name.contains(only.as_str()));
     let mut channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
-    if ask.apart {
+    if ask.apart || ask.processors {
         channels.iter_mut().for_each(|c| c.processors = Processors::Apart);
     }
     if ask.machine.is_some() {
@@ -210,8 +216,15 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("lab-results").join(format!("leak-{stamp}-{}", process::id())));
     fs::create_dir_all(&dir)?;
-    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), ask.frames, &ask.one_way_rate)?;
-    let meter = Meter::new(&attacker::visible(), ask.seed, ask.frames.map(stand::frame))?;
+    let plan = Plan {
+        form: form(ask.machine.as_deref()),
+        slot: ask.frames,
+        processor: ask.processors.then(stand::last_processor),
+        rate: &ask.one_way_rate,
+    };
+    let stand = Stand::start(&ask.grant, &plan)?;
+    let mut meter = Meter::new(&attacker::visible(), ask.seed, ask.frames.map(stand::frame))?;
+    meter.above = plan.processor;
     let _load = ask.loaded.then(Load::start);
     let env = crate::host::look(&[]);
     let mut run = Run {
@@ -220,6 +233,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         loaded: ask.loaded,
         granted: ask.grant.clone(),
         apart: ask.apart,
+        processors: ask.processors,
         frames: ask.frames,
         one_way_rate: ask.one_way_rate.clone(),
         machine: ask.machine.is_some(),
@@ -291,7 +305,8 @@ pub struct Recording {
 /// # Errors
 /// When the server cannot be had, or a program does not end in good order.
 pub fn differ(ask: &Recording) -> io::Result<()> {
-    let stand = Stand::start(&ask.grant, form(ask.machine.as_deref()), None, FASTEST)?;
+    let form = form(ask.machine.as_deref());
+    let stand = Stand::start(&ask.grant, &Plan { form, slot: None, processor: None, rate: FASTEST })?;
     let batch = |seed| differ::batch(|side| stand.end(side), ask.rounds, 0, seed);
     let batches = [batch(ask.seed)?, batch(ask.seed + 1)?];
     let found = differ::differences(&batches);

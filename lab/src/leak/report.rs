@@ -76,7 +76,13 @@ pub(super) fn markdown(run: &Run, before: Option<&Run>) -> String {
         } else {
             "both labels are compartments of one kernel"
         },
-        if run.apart { ", with processors of its own for each" } else { "" },
+        if run.apart {
+            ", with processors of its own for each"
+        } else if run.processors {
+            ", the label above with a processor that the site gives it alone"
+        } else {
+            ""
+        },
         run.frames.map_or_else(String::new, |ms| format!(", with a slot of {ms} ms for each in turn")),
         run.one_way_rate,
         if run.granted.is_empty() { "none".into() } else { run.granted.join(", ") },

@@ -46,6 +46,24 @@ pub enum Form {
     Machine(PathBuf),
 }
 
+/// What differs between one stand and another.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// What the label above runs on.
+    pub form: Form,
+    /// Milliseconds of the slot that each label has in turn, where time is cut into frames.
+    pub slot: Option<u32>,
+    /// The processor that the label above has for itself.
+    pub processor: Option<usize>,
+    /// Octets a second that the partitions' channel takes.
+    pub rate: &'a str,
+}
+
+/// The number of the last processor.
+pub fn last_processor() -> usize {
+    crate::host::processors() - 1
+}
+
 /// Between two slots, in microseconds.
 const MARGIN: u32 = 500;
 
@@ -54,7 +72,8 @@ pub fn frame(slot: u32) -> f64 {
     f64::from(slot * 1000 + MARGIN) * LABELS.len() as f64 / 1e6
 }
 
-fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>, rate: &str) -> String {
+fn site(program: &str, needs: &[String], plan: &Plan<'_>) -> String {
+    let Plan { form, slot, processor, rate } = plan;
     let mut out = format!(
         "[site]\nname = \"lab\"\n\n[labels]\nlevels = {LABELS:?}\ncategories = []\nintegrity-levels = []\n\
          integrity-categories = []\n\n[server]\nname = \"server.lab.example\"\naddresses = [\"10.77.0.1\"]\n\
@@ -68,6 +87,9 @@ fn site(program: &str, needs: &[String], form: &Form, slot: Option<u32>, rate: &
             LABELS[1],
             text(root)
         ));
+    }
+    if let Some(number) = processor {
+        out.push_str(&format!("[[processors]]\nnumbers = \"{number}\"\nlabels = [\"{}\"]\n\n", LABELS[1]));
     }
     if let Some(slot) = slot {
         out.push_str(&format!("[frames]\nmargin = \"{MARGIN}us\"\n\n"));
@@ -128,12 +150,11 @@ pub struct Stand {
 }
 
 impl Stand {
-    /// Brings the server up in namespaces of its own, and a session at each label; services ask for these groups of system calls, and each
-    /// label has a slot of so many milliseconds in turn, where that is said; the partitions' channel takes so many octets a second.
+    /// Brings the server up in namespaces of its own, and a session at each label; services ask for these groups of system calls.
     ///
     /// # Errors
     /// The step that failed; what was made until then is removed.
-    pub fn start(grant: &[String], form: Form, slot: Option<u32>, rate: &str) -> io::Result<Stand> {
+    pub fn start(grant: &[String], plan: &Plan<'_>) -> io::Result<Stand> {
         let program = Removed(attacker::visible());
         attacker::place(&program.0)?;
         let dir = programs()?;
@@ -143,7 +164,7 @@ impl Stand {
         let path = |name: &str| text(&root.join(name));
         let server = Namespace::new("u")?;
         let (levee, file, state) = (dir.join("levee"), path("site.toml"), path("state"));
-        fs::write(&file, site(&text(&program.0), grant, &form, slot, rate))?;
+        fs::write(&file, site(&text(&program.0), grant, plan))?;
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
         let up = |namespace: &Namespace, run: &str, arguments: &[&str]| -> io::Result<Up> {
             let net = format!("--net={}", namespace.path().display());
@@ -192,16 +213,16 @@ impl Stand {
             _namespaces,
             _directory: directory,
             program,
-            own_kernel: form != Form::Compartment,
+            own_kernel: plan.form != Form::Compartment,
         };
         for side in 0..2 {
             within(BOOT, "a label's services", || stand.end(side).ok())?;
         }
-        if form != Form::Compartment {
+        if plan.form != Form::Compartment {
             // What the attacker above asks for within is not the host's processor: its emulator is kept on the one that it would have.
             let all = descendants(&processes(), &path(""));
             let emulator = all.into_iter().filter(|p| name(*p).is_some_and(|n| n.starts_with("qemu")));
-            crate::role::keep_on(emulator, 0)?;
+            crate::role::keep_on(emulator, plan.processor.unwrap_or(0))?;
         }
         Ok(stand)
     }

@@ -87,3 +87,18 @@ fn what_a_driver_above_changes_below_is_known() {
     let unknown: Vec<&Difference> = found.iter().filter(known).collect();
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
+
+/// Through a whole server: what a person runs, for one channel.
+#[test]
+fn the_meter_measures_where_the_label_above_has_a_processor_for_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let (levee, out) = (levee_system::programs().join("levee"), levee_system::text(directory.path()));
+    let arguments = ["lab", "leak", "--quick", "--only", "run queue", "--processors", "--json", "--out", &out];
+    let said = levee_system::sh(&levee_system::text(&levee), &arguments).ok();
+    let run: levee_lab::leak::Run = serde_json::from_str(&said).unwrap();
+    assert!(run.processors && run.findings.len() == 1, "{said}");
+    // Whoever asks there for a processor that the label has not is refused.
+    let carried = run.findings[0].carried.as_ref().unwrap();
+    assert!(carried.windows > 100 && carried.overslept.iter().all(|n| *n < carried.windows), "{carried:?}");
+    assert!(directory.path().join("run-queue.csv").exists());
+}
