@@ -33,6 +33,10 @@ pub enum Drop {
     Forged,
     /// A compartment's packet that speaks of the link (RFC 4861), which is not a compartment's.
     Neighbour,
+    /// A label from a single-level host, which has none to write.
+    Claimed,
+    /// A compartment's packet to a single-level host at another label.
+    Elsewhere,
     /// The link's domain cannot say the compartment's label whole.
     Unwritable,
     /// With its label it is larger than the link takes.
@@ -41,7 +45,7 @@ pub enum Drop {
 
 impl Drop {
     /// All there are, in their order.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Malformed,
         Self::Checksum,
         Self::Unlabelled,
@@ -56,6 +60,8 @@ impl Drop {
         Self::Disagrees,
         Self::Forged,
         Self::Neighbour,
+        Self::Claimed,
+        Self::Elsewhere,
         Self::Unwritable,
         Self::TooLarge,
     ];
@@ -77,6 +83,8 @@ impl Drop {
             Self::Disagrees => "a fragment at another label than the first",
             Self::Forged => "a label of the compartment's own making",
             Self::Neighbour => "what is the link's own",
+            Self::Claimed => "a label from a single-level host",
+            Self::Elsewhere => "to a single-level host at another label",
             Self::Unwritable => "a label that the domain cannot say",
             Self::TooLarge => "too large with its label",
         }

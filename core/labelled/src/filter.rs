@@ -1,7 +1,9 @@
 //! What becomes of a packet on a link that carries many labels.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use levee_policy::{Domain, Label, Range};
 
 use crate::fragments::{Fragments, Key};
@@ -21,6 +23,7 @@ pub enum Arrived {
 pub struct Filter {
     domain: Domain,
     range: Range,
+    unlabelled: Vec<(IpNet, Label)>,
     fragments: Fragments,
     drops: Drops,
 }
@@ -28,7 +31,23 @@ pub struct Filter {
 impl Filter {
     /// A filter that has seen nothing yet.
     pub fn new(domain: Domain, range: Range) -> Self {
-        Self { domain, range, fragments: Fragments::default(), drops: Drops::default() }
+        let (fragments, drops) = (Fragments::default(), Drops::default());
+        Self { domain, range, unlabelled: Vec::new(), fragments, drops }
+    }
+
+    /// With single-level hosts beside the labelled ones: each prefix of addresses has one label. The longest counts.
+    ///
+    /// Their packets carry no label; they are told apart by their addresses alone, which anyone on the link can write.
+    #[must_use]
+    pub fn beside(mut self, unlabelled: impl IntoIterator<Item = (IpNet, Label)>) -> Self {
+        self.unlabelled = unlabelled.into_iter().collect();
+        self
+    }
+
+    /// The label of a single-level host with this address; `None` where it is a labelled one's.
+    fn single_level(&self, address: IpAddr) -> Option<&Label> {
+        let theirs = self.unlabelled.iter().filter(|(prefix, _)| prefix.contains(&address));
+        theirs.max_by_key(|(prefix, _)| prefix.prefix_len()).map(|(_, label)| label)
     }
 
     /// What has been dropped.
@@ -50,15 +69,31 @@ impl Filter {
         match octets.first().map(|first| first >> 4) {
             Some(4) => {
                 let packet = ipv4::Packet::parse(octets)?;
-                let option = packet.label()?.ok_or(Drop::Unlabelled)?;
+                let option = packet.label()?;
+                if let Some(label) = self.single_level(packet.source()) {
+                    return match option {
+                        Some(_) => Err(Drop::Claimed),
+                        None if !self.range.contains(label) => Err(Drop::OutOfRange),
+                        None => Ok(Arrived::At(label.clone(), packet.with(&[])?)),
+                    };
+                }
+                let option = option.ok_or(Drop::Unlabelled)?;
                 let label = cipso::decode(&self.domain, option)?;
                 self.admit(&label, packet.datagram(), now)?;
                 Ok(Arrived::At(label, packet.with(&[])?))
             }
             Some(6) => {
                 let packet = ipv6::Packet::parse(octets)?;
-                let label =
-                    packet.label()?.map(|option| calipso::decode(&self.domain, option)).transpose()?;
+                let option = packet.label()?;
+                if let Some(label) = self.single_level(packet.source()) {
+                    return match option {
+                        Some(_) => Err(Drop::Claimed),
+                        None if packet.is_neighbours() => Ok(Arrived::Link),
+                        None if !self.range.contains(label) => Err(Drop::OutOfRange),
+                        None => Ok(Arrived::At(label.clone(), packet.with(&[])?)),
+                    };
+                }
+                let label = option.map(|option| calipso::decode(&self.domain, option)).transpose()?;
                 if let Some(label) = &label {
                     self.admit(label, packet.datagram(), now)?;
                 }
@@ -99,11 +134,20 @@ impl Filter {
         }
         let unwritable = |_| Drop::Unwritable;
         let own = |found: Option<&[u8]>| if found.is_some() { Err(Drop::Forged) } else { Ok(()) };
+        // Whether it goes to a single-level host, and so without a label.
+        let bare = |to: IpAddr| match self.single_level(to) {
+            Some(at) if at != label => Err(Drop::Elsewhere),
+            at => Ok(at.is_some()),
+        };
         let sent = match octets.first().map(|first| first >> 4) {
             Some(4) => {
                 let packet = ipv4::Packet::parse(octets)?;
                 own(packet.label()?)?;
-                packet.with(&cipso::encode(&self.domain, label).map_err(unwritable)?)?
+                if bare(packet.destination())? {
+                    packet.with(&[])?
+                } else {
+                    packet.with(&cipso::encode(&self.domain, label).map_err(unwritable)?)?
+                }
             }
             Some(6) => {
                 let packet = ipv6::Packet::parse(octets)?;
@@ -111,7 +155,11 @@ impl Filter {
                 if packet.is_neighbours() {
                     return Err(Drop::Neighbour);
                 }
-                packet.with(&calipso::encode(&self.domain, label).map_err(unwritable)?)?
+                if bare(packet.destination())? {
+                    packet.with(&[])?
+                } else {
+                    packet.with(&calipso::encode(&self.domain, label).map_err(unwritable)?)?
+                }
             }
             _ => return Err(Drop::Malformed),
         };

@@ -1,5 +1,7 @@
 //! The IPv4 header (RFC 791 3.1) and its options.
 
+use std::net::IpAddr;
+
 use crate::Drop;
 use crate::cipso;
 use crate::fragments::Key;
@@ -46,6 +48,19 @@ impl<'a> Packet<'a> {
             }
         }
         Ok(found)
+    }
+
+    pub(crate) fn source(&self) -> IpAddr {
+        self.address(12)
+    }
+
+    pub(crate) fn destination(&self) -> IpAddr {
+        self.address(16)
+    }
+
+    fn address(&self, at: usize) -> IpAddr {
+        let octets = self.head.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        IpAddr::from(octets.copied().unwrap_or_default())
     }
 
     /// The datagram that it is a fragment of, if it is one.

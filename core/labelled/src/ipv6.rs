@@ -1,5 +1,6 @@
 //! The IPv6 header and those behind it (RFC 8200 3, 4).
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use crate::Drop;
@@ -61,6 +62,19 @@ impl<'a> Packet<'a> {
             }
         }
         Ok(found)
+    }
+
+    pub(crate) fn source(&self) -> IpAddr {
+        self.address(8)
+    }
+
+    pub(crate) fn destination(&self) -> IpAddr {
+        self.address(24)
+    }
+
+    fn address(&self, at: usize) -> IpAddr {
+        let octets = self.head.get(at..).and_then(|rest| rest.first_chunk::<16>());
+        IpAddr::from(octets.copied().unwrap_or_default())
     }
 
     /// The datagram that it is a fragment of, if it is one.

@@ -334,3 +334,79 @@ proptest! {
         let _ = strip(&mut octets);
     }
 }
+
+/// With single-level hosts: a prefix of each version at level 1, one host of it at level 2, and one outside of the link's range.
+fn beside() -> Filter {
+    let hosts = [
+        ("192.168.7.64/26", label(1, [])),
+        ("192.168.7.70/32", label(2, [1])),
+        ("192.168.7.71/32", label(3, [])),
+        ("fd07::4000/114", label(1, [])),
+        ("fd07::4001/128", label(2, [1])),
+        ("fd07::4002/128", label(3, [])),
+    ];
+    filter().beside(hosts.map(|(prefix, label)| (prefix.parse().unwrap(), label)))
+}
+
+#[test]
+fn a_single_level_host_has_the_label_of_its_address_and_neither_writes_nor_gets_one() {
+    let (mut dice, mut filter) = (Dice(31), beside());
+    let hosts = [
+        (["192.168.7.64", "fd07::4000"], Ok(label(1, []))),
+        (["192.168.7.127", "fd07::7fff"], Ok(label(1, []))),
+        (["192.168.7.70", "fd07::4001"], Ok(label(2, [1]))),
+        (["192.168.7.71", "fd07::4002"], Err(Drop::OutOfRange)),
+        (["192.168.7.63", "fd07::3fff"], Err(Drop::Unlabelled)),
+        (["192.168.7.128", "fd07::8000"], Err(Drop::Unlabelled)),
+    ];
+    for (addresses, expected) in hosts {
+        for (address, make) in addresses.into_iter().zip([packets::ipv4, packets::ipv6]) {
+            let address = address.parse().unwrap();
+            let from = packets::at(make(&mut dice), true, address);
+            let arrived = filter.receive(&from, NOW);
+            assert_eq!(arrived, expected.clone().map(|label| Arrived::At(label, from.clone())), "{address}");
+            // One that writes a label, its own or another.
+            for written in [label(1, []), label(2, [1])] {
+                let (cipso, calipso) = options(&written);
+                let labelled = if address.is_ipv4() {
+                    with_options(&from, &cipso)
+                } else {
+                    with_hop_by_hop(&from, &calipso)
+                };
+                let heard = match expected {
+                    Err(Drop::Unlabelled) => Ok(Arrived::At(written, from.clone())),
+                    _ => Err(Drop::Claimed),
+                };
+                assert_eq!(filter.receive(&labelled, NOW), heard, "{address}");
+            }
+            // What goes there has no label, and comes from its own.
+            let to = packets::at(make(&mut dice), false, address);
+            for sender in [label(1, []), label(2, [1])] {
+                let sent = filter.send(&sender, &to, MTU);
+                match &expected {
+                    Ok(label) if *label == sender => assert_eq!(sent, Ok(to.clone()), "{address}"),
+                    Err(Drop::Unlabelled) => assert!(sent.unwrap().len() > to.len(), "{address}"),
+                    _ => assert_eq!(sent, Err(Drop::Elsewhere), "{address}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn options_that_say_nothing_do_not_leave_for_a_single_level_host_and_labels_of_a_compartments_making_are_dropped()
+ {
+    let (mut dice, mut filter) = (Dice(32), beside());
+    let four = packets::at(packets::ipv4(&mut dice), false, "192.168.7.64".parse().unwrap());
+    let six = packets::at(packets::ipv6(&mut dice), false, "fd07::4000".parse().unwrap());
+    let (sender, (cipso, calipso)) = (label(1, []), options(&label(1, [])));
+    assert_eq!(filter.send(&sender, &with_options(&four, &[1, 1, 1, 1]), MTU), Ok(four.clone()));
+    assert_eq!(filter.send(&sender, &with_hop_by_hop(&six, &[1, 4, 0, 0, 0, 0]), MTU), Ok(six.clone()));
+    assert_eq!(filter.send(&sender, &with_options(&four, &cipso), MTU), Err(Drop::Forged));
+    assert_eq!(filter.send(&sender, &with_hop_by_hop(&six, &calipso), MTU), Err(Drop::Forged));
+    // RFC 1108's.
+    assert_eq!(filter.send(&sender, &with_options(&four, &[130, 4, 0xab, 0]), MTU), Err(Drop::OtherOption));
+    // Neighbours are of the link wherever they are.
+    let solicitation = packets::at(packets::icmpv6(135, 255), true, "fd07::4000".parse().unwrap());
+    assert_eq!(filter.receive(&solicitation, NOW), Ok(Arrived::Link));
+}

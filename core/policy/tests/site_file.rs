@@ -688,6 +688,37 @@ fn a_network_whose_packets_carry_labels_has_a_domain_that_says_them_all() {
         assert!(found.iter().any(|problem| problem.what.contains(told)), "{labels}: {found:#?}");
     }
     let labelled = with("labels = \"LOW..HIGH//NATO\"\ndomain = 16");
+    let beside = |unlabelled: &str| {
+        labelled.replacen("domain = 16\n", &format!("domain = 16\nunlabelled = [{unlabelled}]\n"), 1)
+    };
+    let nested = beside(
+        "{ address = \"192.168.7.64/26\", label = \"LOW\" }, { address = \"192.168.7.65/32\", label = \"HIGH//NATO\" }",
+    );
+    let site = Site::parse(&nested).unwrap();
+    let low = site.networks()[0].labels().low().clone();
+    let prefix = "192.168.7.64/26".parse().unwrap();
+    assert_eq!(
+        (site.networks()[0].unlabelled().len(), &site.networks()[0].unlabelled()[0]),
+        (2, &(prefix, low))
+    );
+    for (unlabelled, told) in [
+        ("{ address = \"192.168.7.64/26\", label = \"HIGH//NATO,MED\" }", "not among the labels"),
+        ("{ address = \"192.168.7.65/26\", label = \"LOW\" }", "bits behind its length"),
+        ("{ address = \"192.168.8.64/26\", label = \"LOW\" }", "not on this network"),
+        ("{ address = \"192.168.0.0/16\", label = \"LOW\" }", "not on this network"),
+        ("{ address = \"fd07::/120\", label = \"LOW\" }", "not on this network"),
+        (
+            "{ address = \"192.168.7.64/26\", label = \"LOW\" }, { address = \"192.168.7.64/26\", label = \"MID\" }",
+            "stands twice",
+        ),
+        ("{ address = \"192.168.7.64/26\" }", "label"),
+        ("{ address = \"192.168.7.64\", label = \"LOW\" }", "not a valid address"),
+    ] {
+        let found = problems(&beside(unlabelled));
+        assert!(found.iter().any(|problem| problem.what.contains(told)), "{unlabelled}: {found:#?}");
+    }
+    let single = with("label = \"HIGH\"\nunlabelled = [{ address = \"192.168.7.64/26\", label = \"LOW\" }]");
+    assert!(problems(&single)[0].what.contains("no packet carries one"), "{:#?}", problems(&single));
     let six = labelled.replacen(
         "address = \"192.168.7.1/24\"",
         "address = [\"192.168.7.1/24\", \"fd07::1/64\"]",

@@ -51,6 +51,8 @@ pub struct Edge {
     pub services: Vec<(Protocol, u16)>,
     /// Hosts on the network that sessions, or the partition's programs, reach.
     pub hosts: Vec<NetworkHost>,
+    /// On a network whose packets carry labels, its hosts whose packets carry none, and their labels.
+    pub unlabelled: Vec<(IpNet, Label)>,
     /// Its packets carry labels: what the label's namespace has is the end of a wire.
     pub is_labelled: bool,
 }
@@ -120,6 +122,7 @@ impl Edge {
             addresses: network.addresses().to_vec(),
             services: services.chain(ports).collect(),
             hosts: network.hosts().to_vec(),
+            unlabelled: network.unlabelled().to_vec(),
             is_labelled: network.domain().is_some(),
         }
     }

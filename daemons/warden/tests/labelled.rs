@@ -4,8 +4,10 @@
 #[allow(dead_code)] // Some are for the filter's own tests.
 mod packets;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use levee_labelled::{Arrived, Drop, Filter, calipso, cipso, spellings};
 use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
 use levee_sys::bpf::Program;
@@ -21,6 +23,16 @@ const PASSED: u32 = 0;
 /// Generated packets of each version.
 const HOSTILE: u32 = 500_000;
 
+/// Single-level hosts: prefix, level, category.
+const HOSTS: [(&str, u8, u16); 6] = [
+    ("192.168.7.64/26", 1, 0),
+    ("192.168.7.70/32", 2, 1),
+    ("192.168.7.71/32", 3, 1),
+    ("fd07::4000/114", 1, 0),
+    ("fd07::4001/128", 2, 1),
+    ("fd07::4002/128", 3, 1),
+];
+
 fn label(level: u8, categories: impl IntoIterator<Item = u16>) -> Label {
     Label::confidential(level, CategorySet::from_numbers(categories).unwrap())
 }
@@ -34,6 +46,7 @@ fn domain(form: TagForm) -> Domain {
 struct Link {
     domain: Domain,
     labels: Vec<Label>,
+    unlabelled: Vec<(IpNet, Label)>,
     filter: Filter,
     ingress: Program,
     egress: Program,
@@ -44,33 +57,63 @@ struct Link {
 
 impl Link {
     fn new(form: TagForm) -> Self {
-        Self::with(form, false)
+        Self::with(form, false, &[])
     }
 
     /// One that takes IPv6 as well.
     fn of_both() -> Self {
-        Self::with(TagForm::Bitmap, true)
+        Self::with(TagForm::Bitmap, true, &[])
     }
 
-    fn with(form: TagForm, six: bool) -> Self {
+    /// One that takes IPv6 as well, and has single-level hosts beside: a prefix of each version at one label, a host of it at another,
+    /// and one at a label that the link does not have.
+    fn beside() -> Self {
+        Self::with(TagForm::Bitmap, true, &HOSTS)
+    }
+
+    fn with(form: TagForm, six: bool, hosts: &[(&str, u8, u16)]) -> Self {
         assert!(rustix::process::geteuid().is_root(), "this test loads BPF programs: run it as root");
         let domain = domain(form);
         let range = Range::new(label(1, []), label(2, 0..4)).unwrap();
         let labels: Vec<Label> = range.labels(100).unwrap().collect();
-        let programs = Programs::new(&domain, labels.len() as u32, 1, six).unwrap();
+        let unlabelled: Vec<(IpNet, Label)> = (hosts.iter())
+            .map(|(prefix, level, category)| (prefix.parse().unwrap(), label(*level, [*category])))
+            .collect();
+        let programs = Programs::new(&domain, labels.len() as u32, 1, six, &unlabelled).unwrap();
         for (label, at) in labels.iter().zip(0u32..) {
             programs.add(label, at + 1, WIRE + at).unwrap();
         }
         programs.compartment(1).unwrap();
         Self {
-            filter: Filter::new(domain.clone(), range),
+            filter: Filter::new(domain.clone(), range).beside(unlabelled.clone()),
             ingress: programs.ingress().unwrap(),
             egress: programs.egress(MTU).unwrap(),
             domain,
             labels,
+            unlabelled,
             programs,
             before: Vec::new(),
         }
+    }
+
+    /// Where there are single-level hosts, the packet is often from one or to one, or close by.
+    fn placed(&self, mut packet: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
+        for is_source in [true, false] {
+            if self.unlabelled.is_empty() || dice.below(4) == 0 {
+                continue;
+            }
+            let (net, _) = &self.unlabelled[dice.below(self.unlabelled.len() as u64) as usize];
+            let near = match net.network() {
+                IpAddr::V4(four) => {
+                    (u32::from(four) ^ dice.below(256) as u32 & mask(dice)).to_be_bytes().into()
+                }
+                IpAddr::V6(six) => (u128::from(six) ^ u128::from(dice.below(65_536) as u32 & mask(dice)))
+                    .to_be_bytes()
+                    .into(),
+            };
+            packet = packets::at(packet, is_source, near);
+        }
+        packet
     }
 
     fn any_label(&self, dice: &mut Dice) -> &Label {
@@ -141,6 +184,11 @@ impl Link {
     }
 }
 
+/// Often none of an address's last bits, sometimes some.
+fn mask(dice: &mut Dice) -> u32 {
+    [0, 0, 1, 0x3f, u32::MAX][dice.below(5) as usize]
+}
+
 /// The packet behind an Ethernet header, which says that it is what its version says.
 fn frame(packet: &[u8]) -> Vec<u8> {
     let kind = if packet.first().is_some_and(|first| first >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
@@ -188,7 +236,7 @@ fn every_spelling_of_a_label_is_delivered_at_it_and_nothing_near_it_elsewhere() 
 /// A packet from the link that is wrong in one way or another, or in none.
 fn hostile(link: &Link, dice: &mut Dice) -> Vec<u8> {
     let mut option = cipso::encode(&link.domain, link.any_label(dice)).unwrap();
-    let packet = ipv4(dice);
+    let packet = link.placed(ipv4(dice), dice);
     match dice.below(12) {
         0 => return packet,
         1 => option = [&option[..], &cipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
@@ -332,7 +380,7 @@ fn every_spelling_of_a_label_in_ipv6_is_delivered_at_it_and_no_other_bit_is() {
 /// An IPv6 packet from the link that is wrong in one way or another, or in none.
 fn hostile_six(link: &Link, dice: &mut Dice) -> Vec<u8> {
     let mut option = calipso::encode(&link.domain, link.any_label(dice)).unwrap();
-    let mut packet = ipv6(dice);
+    let mut packet = link.placed(ipv6(dice), dice);
     match dice.below(13) {
         0 => return packet,
         1 => option = [&option[..], &calipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
@@ -438,4 +486,28 @@ fn a_packet_of_ipv6_that_is_too_large_with_its_label_does_not_leave() {
         let padded = with_hop_by_hop(&packet, &[1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(link.send(0, &padded).is_some(), goes);
     }
+}
+
+#[test]
+fn beside_single_level_hosts_the_programs_do_with_hostile_packets_what_the_filter_does() {
+    let (mut link, mut dice) = (Link::beside(), Dice(11));
+    let (mut delivered, mut sent, mut bare) = (0u32, 0u32, 0u32);
+    for n in 0..HOSTILE {
+        if n % 5_000 == 0 {
+            link = Link::beside();
+        }
+        let packet = if n % 2 == 0 { hostile(&link, &mut dice) } else { hostile_six(&link, &mut dice) };
+        delivered += u32::from(link.receive(&packet));
+        let at = dice.below(link.labels.len() as u64) as usize;
+        // Half of them come from where something may go to single-level hosts.
+        let (_, theirs) = &link.unlabelled[dice.below(2) as usize];
+        let own = link.labels.iter().position(|label| label == theirs).unwrap();
+        let at = if dice.below(2) == 0 { at } else { own };
+        if let Some(left) = link.send(at, &packet) {
+            sent += 1;
+            bare += u32::from(left.len() <= packet.len());
+        }
+    }
+    assert!(delivered > HOSTILE / 20 && delivered < HOSTILE / 2, "{delivered}");
+    assert!(sent > HOSTILE / 40 && bare > HOSTILE / 1_000 && bare < sent, "{sent}, {bare} without a label");
 }

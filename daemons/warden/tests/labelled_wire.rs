@@ -40,6 +40,7 @@ impl Host {
             addresses: addresses.to_vec(),
             services: Vec::new(),
             hosts: Vec::new(),
+            unlabelled: Vec::new(),
             is_labelled: true,
         };
         let domain =
@@ -222,6 +223,7 @@ fn a_link_with_no_room_for_ipv6_beside_a_label_is_not_taken() {
             addresses: vec!["fd07::1/64".parse().unwrap()],
             services: Vec::new(),
             hosts: Vec::new(),
+            unlabelled: Vec::new(),
             is_labelled: true,
         };
         let mut wire = Wire::take(&edge, &domain, 1, outer.as_fd(), pins.path()).unwrap();

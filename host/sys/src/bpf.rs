@@ -37,7 +37,12 @@ pub enum MapKind {
     Array = 2,
     /// As `Hash`; where it is full, the least recently used entry goes.
     LruHash = 9,
+    /// Keys are prefixes: a length in bits (`u32`), then the octets. The longest that fits is found.
+    Prefixes = 11,
 }
+
+/// `BPF_F_NO_PREALLOC`, which a map of prefixes must have.
+const NO_PREALLOC: u32 = 1;
 
 /// A map in the kernel, which lives as long as it or a program that uses it does.
 #[derive(Debug)]
@@ -83,6 +88,7 @@ struct MapCreate {
     key: u32,
     value: u32,
     entries: u32,
+    flags: u32,
 }
 
 #[repr(C)]
@@ -174,8 +180,9 @@ impl Map {
     /// The kernel's.
     pub fn new(kind: MapKind, key: usize, value: usize, entries: u32) -> Result<Self> {
         let make = || -> io::Result<OwnedFd> {
-            let mut attributes =
-                MapCreate { kind: kind as u32, key: length(key)?, value: length(value)?, entries };
+            let flags = if kind == MapKind::Prefixes { NO_PREALLOC } else { 0 };
+            let (key, value) = (length(key)?, length(value)?);
+            let mut attributes = MapCreate { kind: kind as u32, key, value, entries, flags };
             // SAFETY: the layout is MAP_CREATE's; it has no addresses, and answers with a descriptor.
             unsafe { open(MAP_CREATE, &mut attributes) }
         };

@@ -4,8 +4,8 @@
 //! Input: the domain's number and form, the link's MTU, a mark, and then three bytes for each category: ours, and its number there.
 
 use levee_labelled::kernel::{
-    Instruction, LOAD_WIDE, MAP, OPTION, SIX_HEADER, compartment, egress, ingress, padded, six_written,
-    written,
+    Carries, Instruction, LOAD_WIDE, MAP, OPTION, SIX_HEADER, compartment, egress, ingress, padded,
+    six_written, written,
 };
 use levee_labelled::{calipso, cipso, spellings};
 use levee_policy::{CategorySet, Domain, Label, TagForm};
@@ -21,7 +21,7 @@ fn check(program: &[Instruction]) {
     for (at, instruction) in program.iter().enumerate() {
         if !middle[at] && instruction.code == LOAD_WIDE {
             middle[at + 1] = true;
-            assert!(instruction.source != MAP || (0..7).contains(&instruction.value), "a map that there is");
+            assert!(instruction.source != MAP || (0..9).contains(&instruction.value), "a map that there is");
         }
     }
     for (at, instruction) in program.iter().enumerate().filter(|(at, _)| !middle[*at]) {
@@ -76,14 +76,16 @@ pub fn run(input: &[u8]) {
         categories.iter().map(|[ours, high, low]| (u16::from(*ours), u16::from_be_bytes([high & 3, *low])));
     let pairs: Vec<(u16, u16)> = pairs.take(64).collect();
     let doi = u32::from_be_bytes([a, b, c, d]);
-    for with_six in [false, true] {
-        for program in [egress(mtu, with_six), compartment(mark, mtu, with_six)].into_iter().flatten() {
+    let every = [(false, false), (false, true), (true, false), (true, true)];
+    let every = every.map(|(six, unlabelled)| Carries { six, unlabelled });
+    for carries in every {
+        for program in [egress(mtu, carries), compartment(mark, mtu, carries.six)].into_iter().flatten() {
             check(&program);
         }
     }
     let Some(domain) = Domain::new(doi, form, [(0, level)], pairs.iter().copied()) else { return };
-    for with_six in [false, true] {
-        check(&ingress(&domain, with_six).expect("there is no domain without a program"));
+    for carries in every {
+        check(&ingress(&domain, carries).expect("there is no domain without a program"));
     }
     let ours = pairs.iter().map(|(ours, _)| *ours);
     if let Some(all) = CategorySet::from_numbers(ours) {

@@ -15,6 +15,9 @@ pub fn run(input: &[u8]) {
         .expect("one to one");
     let range = Range::new(label(0, 0), label(1, 200)).expect("the first is the lower");
     let mut filter = Filter::new(domain.clone(), range.clone());
+    let hosts = [("0.0.0.0/1", label(0, 0)), ("10.0.0.0/8", label(1, 3)), ("::/1", label(1, 200))];
+    let hosts = hosts.map(|(prefix, label)| (prefix.parse().expect("a prefix"), label));
+    let mut beside = Filter::new(domain.clone(), range.clone()).beside(hosts);
     let (mut rest, mut packets) = (input, 0);
     while let Some((&[high, low], tail)) = rest.split_first_chunk::<2>() {
         let length = usize::from(u16::from_be_bytes([high & 7, low])).min(tail.len());
@@ -31,6 +34,12 @@ pub fn run(input: &[u8]) {
             }
             Ok(Arrived::Link) => {}
             Err(reason) => assert!(filter.drops().of(reason) > 0),
+        }
+        // Beside single-level hosts: what is delivered has a label of the range, and what leaves is no longer than its label makes it.
+        if let Ok(Arrived::At(label, inner)) = beside.receive(packet, Duration::from_secs(packets)) {
+            assert!(range.contains(&label) && inner.len() <= packet.len());
+            let sent = beside.send(&label, &inner, usize::MAX);
+            assert!(sent.is_err() || sent.is_ok_and(|sent| sent.len() >= inner.len()));
         }
         for read in [cipso::decode(&domain, packet), calipso::decode(&domain, packet)] {
             let Ok(label) = read else { continue };

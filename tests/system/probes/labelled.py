@@ -3,6 +3,8 @@ has no part in it.
 
 labelled.py 4|6 get OPTION          fetches a page with the option in each packet; prints it, and the options of the answers
 labelled.py 4|6 knock COUNT OPTION  so many SYN with the option; prints how many packets answered
+
+4@ADDRESS and 6@ADDRESS: from another address. An OPTION of "" is none.
 """
 import os
 import select
@@ -190,7 +192,10 @@ def knock(count, option):
     print("answers", heard)
 
 
-version = Four() if sys.argv[1] == "4" else Six()
+name, _, own = sys.argv[1].partition("@")
+version = Four() if name == "4" else Six()
+if own:
+    version.own = socket.inet_pton(socket.AF_INET if name == "4" else socket.AF_INET6, own)
 if sys.argv[2] == "get":
     get(bytes.fromhex(sys.argv[3]))
 else:

@@ -15,6 +15,12 @@ interface = "ship0"
 labels = "CONFIDENTIAL..SECRET"
 domain = 16
 address = ["192.168.7.1/24", "fd07::1/64"]
+unlabelled = [
+    { address = "192.168.7.64/26", label = "CONFIDENTIAL" },
+    { address = "192.168.7.70/32", label = "SECRET" },
+    { address = "fd07::4000/114", label = "CONFIDENTIAL" },
+    { address = "fd07::4001/128", label = "SECRET" },
+]
 services = ["web"]
 hosts = [{ address = "192.168.7.9", port = 8080, protocol = "tcp" }]
 "#;
@@ -25,6 +31,10 @@ const PEER: &str = include_str!("../probes/labelled.py");
 /// The options of the two labels of the link: of IPv4 and of IPv6.
 const CONFIDENTIAL: [&str; 2] = ["860a00000010010400020000", "0708000000100002bfd9"];
 const SECRET: [&str; 2] = ["860a00000010010400050000", "0708000000100005ba55"];
+
+/// Single-level hosts of the two labels.
+const SINGLE_LEVEL: [(&str, [&str; 2]); 2] =
+    [("CONFIDENTIAL", ["4@192.168.7.64", "6@fd07::4000"]), ("SECRET", ["4@192.168.7.70", "6@fd07::4001"])];
 
 /// Packets of each wrong kind.
 const EACH: u64 = 200;
@@ -110,6 +120,25 @@ fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_non
     for (version, option) in ["4", "6"].into_iter().zip(SECRET) {
         let said = host(&world, &[version, "knock", "20", option]);
         assert!(!said.contains("answers 0"), "{version}: {said}");
+    }
+
+    // A host that writes no label gets the page of its address's, and no option. If it writes one, its own too, nobody hears it.
+    for (label, hosts) in SINGLE_LEVEL {
+        for (address, option) in hosts.into_iter().zip(CONFIDENTIAL) {
+            let mut said = String::new();
+            eventually(Duration::from_secs(20), "a single-level host gets the page of its label", || {
+                said = host(&world, &[address, "get", ""]);
+                said.contains(&format!("<h1>{label}</h1>"))
+            });
+            assert_eq!(said.lines().last().map(str::trim_end), Some("labels"), "{said}");
+            let why = "a label from a single-level host";
+            let were = dropped(&world, why);
+            let said = host(&world, &[address, "knock", &EACH.to_string(), option]);
+            assert_eq!(said.trim(), "answers 0", "{address}");
+            eventually(Duration::from_secs(5), "the drops are in the status", || {
+                dropped(&world, why) - were == EACH
+            });
+        }
     }
 
     // Killed, the warden leaves the interface where it is; the next one takes it up again.

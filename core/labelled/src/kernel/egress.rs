@@ -2,14 +2,16 @@
 
 use super::assembler::{Alu, FRAME, If, Instruction, Size};
 use super::header::{HEAD, HEADER, HEADER_LENGTH, LOOK_UP, MARK, OTHER, PACKET, PASS, Program, TOTAL};
-use super::steps::fits;
-use super::{Map, OPTION, six};
+use super::steps::{fits, single_level, to_single_level};
+use super::{Carries, Map, OPTION, six};
 use crate::Drop;
 
 /// `bpf_redirect_neigh`: out at the link, to the neighbour that the routes of the link's namespace name.
 const REDIRECT_NEIGHBOUR: i32 = 152;
 /// The stack: the mark.
 const INDEX: i16 = -104;
+/// A single-level host's address, as it stands in the table.
+const ADDRESS: i16 = -112;
 
 /// The program at the outer end of the wire from a compartment: its packets, of IPv4 and, `with_six`, of IPv6, get its mark, which no packet has by itself when
 /// it leaves a namespace, and go to the link with this index.
@@ -32,16 +34,16 @@ pub fn compartment(mark: u32, link: u32, with_six: bool) -> Option<Vec<Instructi
     program.finish()
 }
 
-/// The program for what goes to the link: with the label of its mark's compartment and no other, or nowhere. `mtu` is the
-/// link's, in octets; IPv6 goes `with_six` alone.
+/// The program for what goes to the link: with the label of its mark's compartment and no other, to a single-level host of that label
+/// without, or nowhere. `mtu` is the link's, in octets; what else the link carries is in `carries`.
 ///
 /// `None` if it cannot be made; there is no MTU for which that is so.
-pub fn egress(mtu: u32, with_six: bool) -> Option<Vec<Instruction>> {
+pub fn egress(mtu: u32, carries: Carries) -> Option<Vec<Instruction>> {
     let mut program = Program::new();
     let (unlabelled, outside) = (program.drop(Drop::Unlabelled), program.drop(Drop::OutOfRange));
     let (forged, large) = (program.drop(Drop::Forged), program.drop(Drop::TooLarge));
     let (arp, six) = (program.asm.place(), program.asm.place());
-    program.protocols(arp, with_six.then_some(six));
+    program.protocols(arp, carries.six.then_some(six));
     let asm = &mut program.asm;
     asm.load(Size::Word, 1, PACKET, MARK);
     asm.jump_if(1, If::Equal, 0, unlabelled);
@@ -50,6 +52,19 @@ pub fn egress(mtu: u32, with_six: bool) -> Option<Vec<Instruction>> {
     let asm = &mut program.asm;
     asm.load(Size::Double, 1, FRAME, super::header::FOUND);
     asm.jump_if(1, If::Differs, 0, forged);
+    let (labelled, written) = (asm.place(), asm.place());
+    if carries.unlabelled {
+        single_level(&mut program, Map::Unlabelled, (HEADER + 16, 4), ADDRESS, labelled);
+        to_single_level(&mut program);
+        let asm = &mut program.asm;
+        for at in (0..OPTION as i16).step_by(4) {
+            asm.put(Size::Word, FRAME, HEADER + HEAD as i16 + at, 0);
+        }
+        asm.set(Alu::Move, OTHER, 0);
+        asm.jump(written);
+    }
+    let asm = &mut program.asm;
+    asm.here(labelled);
     asm.load(Size::Word, 1, PACKET, MARK);
     asm.store(Size::Word, FRAME, INDEX, 1);
     asm.map(1, Map::Options as i32);
@@ -64,6 +79,7 @@ pub fn egress(mtu: u32, with_six: bool) -> Option<Vec<Instruction>> {
     asm.load(Size::Word, OTHER, 0, 0);
     asm.jump_if(OTHER, If::Equal, 0, outside);
     asm.jump_if(OTHER, If::Greater, OPTION as i32, outside);
+    asm.here(written);
     // The new length, in register 8.
     asm.with(Alu::Sub, TOTAL, HEADER_LENGTH);
     asm.set(Alu::Add, TOTAL, HEAD);
@@ -88,9 +104,9 @@ pub fn egress(mtu: u32, with_six: bool) -> Option<Vec<Instruction>> {
     let asm = &mut program.asm;
     asm.set(Alu::Move, 0, PASS);
     asm.exit();
-    if with_six {
+    if carries.six {
         asm.here(six);
-        six::to_link(&mut program, mtu)?;
+        six::to_link(&mut program, mtu, carries.unlabelled)?;
     }
     let asm = &mut program.asm;
     asm.here(arp);

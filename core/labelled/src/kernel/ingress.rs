@@ -7,30 +7,43 @@ use super::header::{
     ETHERNET, FOUND, FOUND_LENGTH, HEAD, HEADER, HEADER_LENGTH, LOAD_BYTES, LOOK_UP, OTHER, PACKET, PASS,
     Program,
 };
-use super::steps::{agree, halves, redirect};
-use super::{DATAGRAM, Map, OPTION, six};
+use super::steps::{agree, from_single_level, halves, redirect, single_level};
+use super::{Carries, DATAGRAM, Map, OPTION, six};
 use crate::Drop;
 
 /// The stack, below the header: the option, the datagram's name, and what is remembered of it.
 const KEY: i16 = -104;
 const NAME: i16 = -116;
 const VALUE: i16 = -136;
-/// The program for what comes from the link: to the compartment of its label, without its option, or nowhere. IPv6 does
-/// `with_six` alone.
+/// A single-level host's address, as it stands in the table.
+const ADDRESS: i16 = -168;
+/// The program for what comes from the link: to the compartment of its label, without its option, or nowhere. What else the
+/// link carries is in `carries`.
 ///
 /// `None` if it cannot be made; there is no domain for which that is so.
-pub fn ingress(domain: &Domain, with_six: bool) -> Option<Vec<Instruction>> {
+pub fn ingress(domain: &Domain, carries: Carries) -> Option<Vec<Instruction>> {
     let mut program = Program::new();
     let (link, six) = (program.asm.place(), program.asm.place());
-    program.protocols(link, with_six.then_some(six));
+    program.protocols(link, carries.six.then_some(six));
     program.header();
     program.scan();
+    let (labelled, bare) = (program.asm.place(), program.asm.place());
+    if carries.unlabelled {
+        let claimed = program.drop(Drop::Claimed);
+        single_level(&mut program, Map::Unlabelled, (HEADER + 12, 4), ADDRESS, labelled);
+        program.asm.load(Size::Double, 1, FRAME, FOUND);
+        program.asm.jump_if(1, If::Differs, 0, claimed);
+        from_single_level(&mut program);
+        program.asm.jump(bare);
+    }
+    program.asm.here(labelled);
     look_up(&mut program, domain);
     name(&mut program);
+    program.asm.here(bare);
     deliver(&mut program);
-    if with_six {
+    if carries.six {
         program.asm.here(six);
-        six::from_link(&mut program, domain, link);
+        six::from_link(&mut program, domain, link, carries.unlabelled);
     }
     program.asm.here(link);
     program.asm.set(Alu::Move, 0, PASS);

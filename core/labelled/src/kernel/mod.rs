@@ -8,6 +8,10 @@
 //! Nothing but ARP and, where the link has IPv6, what neighbours say to each other (RFC 4861) passes between the link and the
 //! namespace that holds it. Where it has none, IPv6 is dropped.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 mod assembler;
 mod egress;
 mod header;
@@ -41,7 +45,38 @@ pub enum Map {
     SixDatagrams = 5,
     /// As `Options`, for IPv6 ([`SixWritten`]).
     SixOptions = 6,
+    /// Longest prefix: a single-level host's address ([`prefix`], [`PREFIX`] octets) → [`SingleLevel`].
+    Unlabelled = 7,
+    /// As `Unlabelled`, for IPv6 ([`SIX_PREFIX`] octets).
+    SixUnlabelled = 8,
 }
+
+/// What a link carries beside labelled packets of IPv4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carries {
+    /// IPv6.
+    pub six: bool,
+    /// Packets of single-level hosts, which have none. Else the programs do not look for them.
+    pub unlabelled: bool,
+}
+
+/// Octets of a prefix in [`Map::Unlabelled`]: its length as `u32` in the machine's order, the address.
+pub const PREFIX: usize = 8;
+/// Octets of a prefix in [`Map::SixUnlabelled`].
+pub const SIX_PREFIX: usize = 20;
+
+/// A prefix as it stands in [`Map::Unlabelled`] or [`Map::SixUnlabelled`].
+pub fn prefix(net: &IpNet) -> Vec<u8> {
+    let length = u32::from(net.prefix_len()).to_ne_bytes();
+    match net.network() {
+        IpAddr::V4(address) => [&length[..], &address.octets()].concat(),
+        IpAddr::V6(address) => [&length[..], &address.octets()].concat(),
+    }
+}
+
+/// What stands in [`Map::Unlabelled`]: where packets from there go (the interface's index, `u32`), then the mark of the compartment
+/// that sends there, both in the machine's order; 0 for none.
+pub type SingleLevel = [u8; 8];
 
 /// Octets of what names a datagram: source, destination, identification, protocol, 0.
 pub const DATAGRAM: usize = 12;

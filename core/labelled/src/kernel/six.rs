@@ -5,7 +5,7 @@ use super::header::{
     ETHERNET, HEADER_LENGTH as HOP_BY_HOP, LENGTH, LOAD_BYTES, LOOK_UP, MARK, OTHER, PACKET, PASS, Program,
     RECOMPUTE, STORE_BYTES, TOTAL,
 };
-use super::{Map, SIX_DATAGRAM, SIX_HEADER, SIX_OPTION, steps};
+use super::{Map, SIX_DATAGRAM, SIX_HEADER, SIX_OPTION, SIX_PREFIX, steps};
 use crate::ipv6::{MOST_OPTIONS, MOST_STEPS};
 use crate::{Drop, calipso};
 use levee_policy::Domain;
@@ -21,6 +21,8 @@ const KEY: i16 = HEADER - 144;
 /// The datagram's name, and what is remembered of it.
 const NAME: i16 = KEY - 40;
 const VALUE: i16 = NAME - 16;
+/// A single-level host's address, as it stands in the table. It is looked up before the datagram has its name.
+const ADDRESS: i16 = NAME;
 /// What comes behind the hop-by-hop header.
 const NEXT: i16 = VALUE - 8;
 /// Where the label's option begins in the hop-by-hop header, and its length.
@@ -31,12 +33,31 @@ const FRAGMENT: i16 = FOUND_LENGTH - 8;
 /// Whether it speaks of the link (RFC 4861). Then, in the other program, the mark.
 const NEIGHBOUR: i16 = FRAGMENT - 8;
 const INDEX: i16 = NEIGHBOUR;
-const _: () = assert!(INDEX >= -512 && SIX_OPTION <= 144 && SIX_DATAGRAM <= 40 && SIX_HEADER <= MOST_OPTIONS);
+const _: () = assert!(
+    INDEX >= -512
+        && SIX_OPTION <= 144
+        && SIX_DATAGRAM <= 40
+        && SIX_PREFIX <= 32
+        && SIX_HEADER <= MOST_OPTIONS
+);
 
 /// From the link: to the compartment of its label, to `link` for what neighbours say, or nowhere.
-pub(super) fn from_link(program: &mut Program, domain: &Domain, link: Target) {
+pub(super) fn from_link(program: &mut Program, domain: &Domain, link: Target, unlabelled: bool) {
     parse(program);
     scan(program);
+    let (labelled, bare) = (program.asm.place(), program.asm.place());
+    if unlabelled {
+        let claimed = program.drop(Drop::Claimed);
+        steps::single_level(program, Map::SixUnlabelled, (HEADER + 8, 16), ADDRESS, labelled);
+        let asm = &mut program.asm;
+        asm.load(Size::Double, 1, FRAME, FOUND);
+        asm.jump_if(1, If::Differs, 0, claimed);
+        asm.load(Size::Double, 1, FRAME, NEIGHBOUR);
+        asm.jump_if(1, If::Differs, 0, link);
+        steps::from_single_level(program);
+        program.asm.jump(bare);
+    }
+    program.asm.here(labelled);
     look_up(program, domain, link);
     let asm = &mut program.asm;
     let whole = asm.place();
@@ -48,13 +69,15 @@ pub(super) fn from_link(program: &mut Program, domain: &Domain, link: Target) {
     }
     steps::agree(program, Map::SixDatagrams, NAME, VALUE);
     program.asm.here(whole);
+    program.asm.here(bare);
     deliver(program);
 }
 
-/// To the link: with the label of its mark's compartment and no other, or nowhere. Without a mark it is the link's own.
+/// To the link: with the label of its mark's compartment and no other, to a single-level host of that label without, or nowhere. Without
+/// a mark it is the link's own.
 ///
 /// `None` if it cannot be made; there is no MTU for which that is so.
-pub(super) fn to_link(program: &mut Program, mtu: u32) -> Option<()> {
+pub(super) fn to_link(program: &mut Program, mtu: u32, with_unlabelled: bool) -> Option<()> {
     let (unlabelled, outside) = (program.drop(Drop::Unlabelled), program.drop(Drop::OutOfRange));
     let (forged, neighbour) = (program.drop(Drop::Forged), program.drop(Drop::Neighbour));
     let large = program.drop(Drop::TooLarge);
@@ -72,6 +95,14 @@ pub(super) fn to_link(program: &mut Program, mtu: u32) -> Option<()> {
     asm.load(Size::Double, 3, FRAME, FOUND);
     asm.jump_if(3, If::Differs, 0, forged);
     asm.jump_if(2, If::Differs, 0, neighbour);
+    if with_unlabelled {
+        let several = asm.place();
+        steps::single_level(program, Map::SixUnlabelled, (HEADER + 24, 16), ADDRESS, several);
+        without_label(program, mtu)?;
+        program.asm.here(several);
+    }
+    let asm = &mut program.asm;
+    asm.load(Size::Word, 1, PACKET, MARK);
     asm.store(Size::Word, FRAME, INDEX, 1);
     asm.map(1, Map::SixOptions as i32);
     asm.stack(2, INDEX);
@@ -103,6 +134,17 @@ pub(super) fn to_link(program: &mut Program, mtu: u32) -> Option<()> {
     asm.with(Alu::Move, 4, OTHER);
     asm.set(Alu::Add, 4, HEAD);
     write(program);
+    program.asm.set(Alu::Move, 0, PASS);
+    program.asm.exit();
+    Some(())
+}
+
+/// To a single-level host, whose entry register 0 has: without a hop-by-hop header.
+fn without_label(program: &mut Program, mtu: u32) -> Option<()> {
+    steps::to_single_level(program);
+    program.asm.with(Alu::Sub, TOTAL, HOP_BY_HOP);
+    steps::fits(program, mtu)?;
+    shorten(program);
     program.asm.set(Alu::Move, 0, PASS);
     program.asm.exit();
     Some(())
@@ -324,6 +366,12 @@ fn reason(program: &mut Program, domain: &Domain) {
 
 /// Without its hop-by-hop header, to the other end of the wire.
 fn deliver(program: &mut Program) {
+    shorten(program);
+    steps::redirect(program);
+}
+
+/// Takes the hop-by-hop header away.
+fn shorten(program: &mut Program) {
     let asm = &mut program.asm;
     asm.set(Alu::Move, 2, 0);
     asm.with(Alu::Sub, 2, HOP_BY_HOP);
@@ -338,7 +386,6 @@ fn deliver(program: &mut Program) {
     asm.store(Size::Octet, FRAME, HEADER + 6, 1);
     asm.set(Alu::Move, 4, HEAD);
     write(program);
-    steps::redirect(program);
 }
 
 /// Writes so many octets of the headers as register 4 has.

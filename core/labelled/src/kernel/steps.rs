@@ -1,8 +1,8 @@
 //! Steps that IPv4 and IPv6 have in common.
 
 use super::Map;
-use super::assembler::{Alu, FRAME, If, Size};
-use super::header::{CLOCK, LOOK_UP, OTHER, PACKET, Program, TOTAL, UPDATE};
+use super::assembler::{Alu, FRAME, If, Size, Target};
+use super::header::{CLOCK, LOOK_UP, MARK, OTHER, PACKET, Program, TOTAL, UPDATE};
 use crate::Drop;
 
 /// `bpf_redirect_peer`: straight into the namespace at the other end of the wire.
@@ -50,6 +50,44 @@ pub(super) fn agree(program: &mut Program, datagrams: Map, name: i16, value: i16
     asm.set(Alu::Move, 4, 0);
     asm.call(UPDATE);
     asm.here(done);
+}
+
+/// Goes on at `labelled` if the address at `from` on the stack is no single-level host's; if it is, register 0 = its entry's place. The
+/// address has so many octets; there is room for 4 more at `to`.
+pub(super) fn single_level(
+    program: &mut Program,
+    hosts: Map,
+    (from, octets): (i16, i16),
+    to: i16,
+    labelled: Target,
+) {
+    let asm = &mut program.asm;
+    asm.put(Size::Word, FRAME, to, i32::from(octets) * 8);
+    for at in (0..octets).step_by(4) {
+        asm.load(Size::Word, 1, FRAME, from + at);
+        asm.store(Size::Word, FRAME, to + 4 + at, 1);
+    }
+    asm.map(1, hosts as i32);
+    asm.stack(2, to);
+    asm.call(LOOK_UP);
+    asm.jump_if(0, If::Equal, 0, labelled);
+}
+
+/// Register 9 = the interface that packets from the single-level host go to, whose entry register 0 has.
+pub(super) fn from_single_level(program: &mut Program) {
+    let outside = program.drop(Drop::OutOfRange);
+    let asm = &mut program.asm;
+    asm.load(Size::Word, OTHER, 0, 0);
+    asm.jump_if(OTHER, If::Equal, 0, outside);
+}
+
+/// Drops what goes to a single-level host, whose entry register 0 has, from another compartment than its own.
+pub(super) fn to_single_level(program: &mut Program) {
+    let elsewhere = program.drop(Drop::Elsewhere);
+    let asm = &mut program.asm;
+    asm.load(Size::Word, 1, 0, 4);
+    asm.load(Size::Word, 2, PACKET, MARK);
+    asm.jump_if_register(1, If::Differs, 2, elsewhere);
 }
 
 /// To the other end of the wire with the index in register 9.

@@ -1,5 +1,7 @@
 //! Packets made at random: TCP, UDP and ICMP over IPv4 and IPv6, whole.
 
+use std::net::IpAddr;
+
 /// SplitMix64.
 pub struct Dice(pub u64);
 
@@ -40,6 +42,18 @@ pub fn ipv6(dice: &mut Dice) -> Vec<u8> {
     let n = 8 + dice.below(200) as usize;
     let mut packet = vec![0x60, dice.bits() as u8 & 15, 0, 0, 0, 0, [6, 17, 58][dice.below(3) as usize], 64];
     packet.extend(dice.octets(32 + n));
+    finished(packet)
+}
+
+/// The packet with its source, or its destination, at this address; an address of the other version leaves it as it is.
+pub fn at(mut packet: Vec<u8>, is_source: bool, address: IpAddr) -> Vec<u8> {
+    let (place, octets) = match address {
+        IpAddr::V4(four) => (if is_source { 12 } else { 16 }, four.octets().to_vec()),
+        IpAddr::V6(six) => (if is_source { 8 } else { 24 }, six.octets().to_vec()),
+    };
+    if packet[0] >> 4 == if address.is_ipv4() { 4 } else { 6 } {
+        packet[place..place + octets.len()].copy_from_slice(&octets);
+    }
     finished(packet)
 }
 

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::read::At;
 use super::services::DraftService;
 use super::{HostPpk, NetworkHost, Protocol, SecondFactor, federation, partition};
-use crate::label::Range;
+use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, PartitionName, ServiceName, UserName};
 use crate::vocabulary::Vocabulary;
 
@@ -76,6 +76,7 @@ pub(super) struct DraftNetwork {
     pub interface: At<InterfaceName>,
     pub labels: At<Range>,
     pub domain: Option<At<u32>>,
+    pub unlabelled: Vec<At<(IpNet, Label)>>,
     pub addresses: Vec<At<IpNet>>,
     pub partition: Option<At<PartitionName>>,
     pub services: Vec<At<ServiceName>>,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::draft::{Draft, DraftNetwork};
 use super::problem::ProblemKind;
@@ -12,7 +13,7 @@ use super::read::{At, Keys, Reader};
 use super::reference;
 use super::values::{NAME, PARTITION_NAME, port, protocol, range};
 use crate::domain::Domain;
-use crate::label::Range;
+use crate::label::{Label, Range};
 use crate::names::{InterfaceName, PartitionName, ServiceName};
 use crate::vocabulary::Vocabulary;
 
@@ -22,6 +23,7 @@ pub struct Network {
     pub(super) interface: InterfaceName,
     pub(super) labels: Range,
     pub(super) domain: Option<u32>,
+    pub(super) unlabelled: Vec<(IpNet, Label)>,
     pub(super) partition: Option<PartitionName>,
     pub(super) addresses: Vec<IpNet>,
     pub(super) services: Vec<ServiceName>,
@@ -43,6 +45,12 @@ impl Network {
     /// The domain that its packets' labels are of; `None` for a single-level network, whose packets carry none.
     pub fn domain(&self) -> Option<u32> {
         self.domain
+    }
+
+    /// Its single-level hosts, whose packets carry no label though others' do: by the prefix of their addresses, their label. Where
+    /// prefixes are within each other, the longest counts.
+    pub fn unlabelled(&self) -> &[(IpNet, Label)] {
+        &self.unlabelled
     }
 
     /// The partition that has the interface; `None` where the compartment of its label has it.
@@ -74,6 +82,9 @@ impl Network {
 /// Labels that one network has at most: each has a compartment that runs.
 const MOST: u64 = 64;
 
+/// Prefixes of single-level hosts that a labelled network has at most.
+const MOST_PREFIXES: usize = 64;
+
 pub(super) fn read(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
@@ -83,6 +94,7 @@ pub(super) fn read(
         reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
     });
     let labels = labels(reader, vocabulary, keys);
+    let unlabelled = unlabelled(reader, vocabulary, keys);
     let addresses = reader.need(keys, "address", "\"192.168.7.1/24\"").and_then(|value| {
         reader.one_or_more(value, "address", "an address with its prefix length, such as \"192.168.7.1/24\"")
     });
@@ -99,6 +111,7 @@ pub(super) fn read(
         interface: interface?,
         labels: labels.0?,
         domain: labels.1,
+        unlabelled: unlabelled?,
         addresses: addresses?,
         partition: partition?,
         services: services?,
@@ -183,6 +196,78 @@ fn labels(
     }
 }
 
+/// `unlabelled`, the single-level hosts of a labelled network.
+fn unlabelled(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Keys<'_>,
+) -> Option<Vec<At<(IpNet, Label)>>> {
+    let Some(value) = keys.get("unlabelled") else { return Some(Vec::new()) };
+    let items = reader.list(value, "unlabelled")?;
+    if keys.get("labels").is_none() && !items.is_empty() {
+        let what = "on a network of one label no packet carries one";
+        let remedy = "remove it, or write `labels` for `label`";
+        reader.problem(ProblemKind::BadValue, &value.span(), what, remedy);
+        return None;
+    }
+    let mut read = Some(Vec::new());
+    for item in items {
+        let one = prefix(reader, vocabulary, item);
+        // All are read, so that each fault is told.
+        read = read.zip(one).map(|(mut all, one)| {
+            all.push(one);
+            all
+        });
+    }
+    read
+}
+
+fn prefix(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    item: &Spanned<DeValue<'_>>,
+) -> Option<At<(IpNet, Label)>> {
+    let keys = reader.subtable(item, "single-level hosts", &reference::SINGLE_LEVEL.names())?;
+    let address = reader.need(&keys, "address", "\"192.168.7.64/26\"").and_then(|value| {
+        reader.parsed::<IpNet>(value, "address", "a prefix with its length, such as \"192.168.7.64/26\"")
+    });
+    let label = single(reader, vocabulary, &keys);
+    let (address, label) = (address?, label?);
+    Some(At::new((address.value, label.value.low().clone()), address.span))
+}
+
+/// What holds for the single-level hosts of a labelled network.
+fn check_unlabelled(reader: &mut Reader<'_>, network: &DraftNetwork, vocabulary: &Vocabulary) {
+    if network.unlabelled.len() > MOST_PREFIXES {
+        let what =
+            format!("the network `{}` has more than {MOST_PREFIXES} prefixes", network.interface.value);
+        let remedy = "join those of one label, or give it an interface of its own";
+        reader.problem(ProblemKind::TooLarge, &network.interface.span, what, remedy);
+    }
+    for (at, hosts) in network.unlabelled.iter().enumerate() {
+        let (prefix, label) = &hosts.value;
+        let words = vocabulary.text(label).unwrap_or_default();
+        if !network.labels.value.contains(label) {
+            let what = format!("{words} is not among the labels of the network");
+            reader.problem(ProblemKind::OutOfBounds, &hosts.span, what, "widen `labels`, or remove it here");
+        }
+        if prefix.trunc() != *prefix {
+            let what = format!("{prefix} has bits behind its length");
+            let remedy = format!("write {}", prefix.trunc());
+            reader.problem(ProblemKind::BadValue, &hosts.span, what, remedy);
+        }
+        if !network.addresses.iter().any(|net| net.value.contains(prefix)) {
+            let what = format!("{prefix} is not on this network");
+            let remedy = "choose a prefix within one of its own";
+            reader.problem(ProblemKind::BadValue, &hosts.span, what, remedy);
+        }
+        if network.unlabelled.iter().take(at).any(|earlier| earlier.value.0 == *prefix) {
+            let remedy = "remove one of them";
+            reader.problem(ProblemKind::Duplicate, &hosts.span, "this prefix stands twice", remedy);
+        }
+    }
+}
+
 fn single(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<At<Range>> {
     let value = reader.need(keys, "label", "\"SECRET\"")?;
     let text = reader.string(value, "label")?;
@@ -218,6 +303,7 @@ pub(super) fn check_labelled(reader: &mut Reader<'_>, draft: &Draft, domains: Op
             );
             continue;
         };
+        check_unlabelled(reader, network, vocabulary);
         for label in labels {
             let words = vocabulary.text(&label).unwrap_or_default();
             if !domain.has_room(&label) {

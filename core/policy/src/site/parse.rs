@@ -212,6 +212,7 @@ fn built_network(network: DraftNetwork) -> Network {
         interface: network.interface.value,
         labels: network.labels.value,
         domain: network.domain.map(|domain| domain.value),
+        unlabelled: values(network.unlabelled),
         partition: network.partition.map(|partition| partition.value),
         addresses: values(network.addresses),
         services: values(network.services),

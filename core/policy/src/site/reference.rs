@@ -492,6 +492,12 @@ pub(super) const NETWORK: Section = Section {
         ),
         may("domain", "the DOI of a [[domain]]", "none", "What the numbers in its packets' labels mean."),
         may(
+            "unlabelled",
+            "a list of { address, label }",
+            "[]",
+            "Beside `labels`: its single-level hosts, which neither write labels nor read them. Who they are and at which label.",
+        ),
+        may(
             "partition",
             "the name of a [[partition]] at the label",
             "none",
@@ -543,6 +549,25 @@ pub(super) const NETWORK_HOST: Section = Section {
         must("address", ADDRESS, "Its host."),
         must("port", PORT, "Its port."),
         must("protocol", "\"tcp\" or \"udp\"", "Its transport protocol."),
+    ],
+};
+
+/// `unlabelled = [{ … }]` of a network.
+pub(super) const SINGLE_LEVEL: Section = Section {
+    head: "single-level hosts",
+    needed: false,
+    means: "Hosts of a labelled network whose packets carry no label. Where prefixes are within each other, the longest counts.",
+    keys: &[
+        must(
+            "address",
+            "a prefix with its length",
+            "Their addresses: within the network's own. What comes from there with a label is dropped.",
+        ),
+        must(
+            "label",
+            "one label of the network's",
+            "At which they are. What another label sends there is dropped; what theirs sends leaves without a label.",
+        ),
     ],
 };
 
@@ -702,6 +727,7 @@ pub const SECTIONS: &[&Section] = &[
     &SERVICE,
     &NETWORK,
     &NETWORK_HOST,
+    &SINGLE_LEVEL,
     &OPEN_PORT,
     &PARTITION,
     &CHANNEL,

@@ -1,7 +1,9 @@
 //! The kernel's programs of one labelled link, with their tables.
 
+use ipnet::IpNet;
 use levee_labelled::kernel::{
-    self, DATAGRAM, DATAGRAMS, OPTION, SIX_DATAGRAM, SIX_OPTION, SixWritten, Written,
+    self, Carries, DATAGRAM, DATAGRAMS, OPTION, PREFIX, SIX_DATAGRAM, SIX_OPTION, SIX_PREFIX, SingleLevel,
+    SixWritten, Written,
 };
 use levee_labelled::{Drop, calipso, cipso, spellings};
 use levee_policy::{Domain, Label};
@@ -22,6 +24,9 @@ pub struct Programs {
     arrived: Map,
     left: Map,
     six: Option<Six>,
+    unlabelled: Vec<(IpNet, Label)>,
+    /// Prefixes of IPv4 and of IPv6.
+    prefixes: [Map; 2],
 }
 
 /// The tables for IPv6.
@@ -44,14 +49,23 @@ pub struct Dropped {
 }
 
 impl Programs {
-    /// Tables for so many labels of a domain; `link` is the index of the link's interface. Without `six` IPv6 is dropped.
+    /// Tables for so many labels of a domain; `link` is the index of the link's interface. Without `six` IPv6 is dropped. The hosts
+    /// with `unlabelled` addresses are single-level; until a compartment of their label is there, nothing passes to them or from them.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn new(domain: &Domain, labels: u32, link: u32, six: bool) -> Result<Self> {
+    pub fn new(
+        domain: &Domain,
+        labels: u32,
+        link: u32,
+        six: bool,
+        unlabelled: &[(IpNet, Label)],
+    ) -> Result<Self> {
         let reasons = u32::try_from(Drop::ALL.len()).unwrap_or(u32::MAX);
         let drops = || Map::new(MapKind::Array, 4, 8, reasons);
-        Ok(Self {
+        let most = u32::try_from(unlabelled.len()).unwrap_or(u32::MAX).max(1);
+        let prefixes = |octets| Map::new(MapKind::Prefixes, octets, size_of::<SingleLevel>(), most);
+        let programs = Self {
             domain: domain.clone(),
             link,
             labels: Map::new(MapKind::Hash, OPTION, 4, labels.saturating_mul(SPELLINGS).max(1))?,
@@ -60,7 +74,28 @@ impl Programs {
             arrived: drops()?,
             left: drops()?,
             six: if six { Some(Six::new(labels)?) } else { None },
-        })
+            unlabelled: unlabelled.to_vec(),
+            prefixes: [prefixes(PREFIX)?, prefixes(SIX_PREFIX)?],
+        };
+        for (net, _) in unlabelled {
+            programs.tell(net, 0, 0)?;
+        }
+        Ok(programs)
+    }
+
+    /// Where packets from a prefix go, and whose go there.
+    fn tell(&self, net: &IpNet, wire: u32, mark: u32) -> Result<()> {
+        let [four, six] = &self.prefixes;
+        let mut entry: SingleLevel = [0; 8];
+        let (first, second) = entry.split_at_mut(4);
+        first.copy_from_slice(&wire.to_ne_bytes());
+        second.copy_from_slice(&mark.to_ne_bytes());
+        let map = if net.addr().is_ipv4() { four } else { six };
+        map.set(&kernel::prefix(net), &entry)
+    }
+
+    fn carries(&self) -> Carries {
+        Carries { six: self.six.is_some(), unlabelled: !self.unlabelled.is_empty() }
     }
 
     /// A compartment's label: its packets have this mark, from 1 to the number of labels, and those of its label go to the
@@ -87,6 +122,9 @@ impl Programs {
             six.options.set(&mark.to_ne_bytes(), &kernel::six_written(&option).ok_or_else(too_long)?)?;
             cost = cost.max((2 + option.len()).next_multiple_of(8));
         }
+        for (net, _) in self.unlabelled.iter().filter(|(_, theirs)| theirs == label) {
+            self.tell(net, wire, mark)?;
+        }
         Ok(u32::try_from(cost).unwrap_or(u32::MAX))
     }
 
@@ -95,7 +133,7 @@ impl Programs {
     /// # Errors
     /// The kernel's.
     pub fn ingress(&self) -> Result<Program> {
-        self.load(kernel::ingress(&self.domain, self.six.is_some()), &self.arrived)
+        self.load(kernel::ingress(&self.domain, self.carries()), &self.arrived)
     }
 
     /// What packets to the link go through. `mtu` is the link's.
@@ -103,7 +141,7 @@ impl Programs {
     /// # Errors
     /// The kernel's.
     pub fn egress(&self, mtu: u32) -> Result<Program> {
-        self.load(kernel::egress(mtu, self.six.is_some()), &self.left)
+        self.load(kernel::egress(mtu, self.carries()), &self.left)
     }
 
     /// What packets of the compartment with this mark go through first.
@@ -118,10 +156,14 @@ impl Programs {
         let program = program.ok_or_else(|| Error::invalid("make a BPF program", "a jump goes too far"))?;
         let program: Vec<Instruction> = program.into_iter().map(instruction).collect();
         // In the order of `kernel::Map`.
+        let [four, six_prefixes] = &self.prefixes;
         let mut maps = vec![&self.labels, &self.datagrams, drops, &self.options];
-        if let Some(six) = &self.six {
-            maps.extend([&six.labels, &six.datagrams, &six.options]);
+        match &self.six {
+            Some(six) => maps.extend([&six.labels, &six.datagrams, &six.options]),
+            // No program without IPv6 names these.
+            None => maps.extend([&self.labels, &self.datagrams, &self.options]),
         }
+        maps.extend([four, six_prefixes]);
         Program::load(&program, &maps)
     }
 

@@ -73,7 +73,7 @@ impl Wire {
         let pin = pins.join(interface);
         let ns = open_or_make(&pin)?;
         let with_six = edge.addresses.iter().any(|address| address.addr().is_ipv6());
-        let taken = Self::prepare(interface, ns.as_fd(), domain, labels, with_six, outer);
+        let taken = Self::prepare(edge, ns.as_fd(), domain, labels, with_six, outer);
         match taken {
             Ok((mtu, programs)) => {
                 Ok(Self { interface: interface.to_owned(), ns, pin, mtu, with_six, labels: 0, programs })
@@ -87,13 +87,14 @@ impl Wire {
     }
 
     fn prepare(
-        interface: &str,
+        edge: &Edge,
         ns: BorrowedFd<'_>,
         domain: &Domain,
         labels: u32,
         with_six: bool,
         outer: BorrowedFd<'_>,
     ) -> Result<(u32, Programs)> {
+        let interface = edge.interface.as_str();
         ns::in_net(ns, || {
             let ipv6 = Path::new("/proc/sys/net/ipv6").exists();
             let off = ("ipv6/conf/default/disable_ipv6", "1");
@@ -108,7 +109,7 @@ impl Wire {
             outside.move_to(interface, ns)?;
         }
         let link = inside.find(interface)?.ok_or_else(|| Error::invalid("find the link", "it is gone"))?;
-        let programs = Programs::new(domain, labels, link.index, with_six)?;
+        let programs = Programs::new(domain, labels, link.index, with_six, &edge.unlabelled)?;
         inside.add_program_hooks(interface)?;
         inside.add_program(interface, Hook::From, programs.ingress()?.as_fd())?;
         inside.add_program(interface, Hook::To, programs.egress(link.mtu)?.as_fd())?;
