@@ -42,6 +42,8 @@ reasons! {
     Malformed => "malformed",
     /// The session's selectors do not allow the inner packet (RFC 4301 5.2).
     Selector => "selector",
+    /// The inner packet carries a label of its own (CIPSO, RFC 1108's, CALIPSO). Its label is its association's (RFC 9478).
+    Labelled => "labelled",
     /// A fragment without ports, and the session's selectors ask for ports (RFC 4301 7.1).
     Fragment => "fragment",
     /// Outbound: no security association yet, and no room to wait for one.

@@ -78,6 +78,8 @@ pub struct Inner {
     pub header: usize,
     /// Bytes of the packet by its own header; what follows is padding (RFC 4303 2.7).
     pub length: usize,
+    /// It carries a label of its own (CIPSO, RFC 1108's, CALIPSO), or options in which one cannot be looked for.
+    pub labelled: bool,
 }
 
 pub(crate) const TCP: u8 = 6;
@@ -141,6 +143,7 @@ impl Inner {
             piece,
             header,
             length,
+            labelled: has_label_v4(bytes.get(20..header)?),
         })
     }
 
@@ -151,7 +154,7 @@ impl Inner {
         let destination: &[u8; 16] = destination.first_chunk()?;
         let body = rest.get(..usize::from(u16::from_be_bytes([l0, l1])))?;
         let (mut protocol, mut at, mut fragment) = (next, 0, Fragment::Whole);
-        let (mut extensions, mut piece) = (0, None);
+        let (mut extensions, mut piece, mut labelled) = (0, None, false);
         while matches!(protocol, HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION | MOBILITY | HIP | SHIM6) {
             // What follows a later fragment's header is the middle of something.
             if fragment == Fragment::Later {
@@ -180,7 +183,11 @@ impl Inner {
                 let behind = body.len().checked_sub(at)?;
                 piece = Some(Piece::new(fragment, id, offset & 0xfff8, behind, offset & 1 != 0)?);
             } else {
-                at += 8 + usize::from(length) * 8;
+                let end = at + 8 + usize::from(length) * 8;
+                if matches!(protocol, HOP_BY_HOP | DESTINATION) {
+                    labelled |= has_label_v6(body.get(at + 2..end)?);
+                }
+                at = end;
             }
             protocol = next;
         }
@@ -195,6 +202,7 @@ impl Inner {
             piece: piece.unwrap_or_default(),
             header: 40 + at,
             length: 40 + body.len(),
+            labelled,
         })
     }
 }
@@ -204,6 +212,40 @@ impl Piece {
     fn new(fragment: Fragment, id: u32, offset: u16, length: usize, more: bool) -> Option<Self> {
         let piece = Self { id, offset, length: u16::try_from(length).ok()?, more };
         Some(if fragment == Fragment::Whole { Self::default() } else { piece })
+    }
+}
+
+/// Whether there is a label among IPv4 options (RFC 791 3.1): CIPSO (134), or RFC 1108's basic (130) and extended (133) security. So it
+/// is, too, where an option goes on behind the header's end.
+fn has_label_v4(mut options: &[u8]) -> bool {
+    loop {
+        options = match *options {
+            [] | [0, ..] => return false,
+            [1, ref rest @ ..] => rest,
+            [130 | 133 | 134, ..] => return true,
+            [_, length, ..] if length >= 2 => match options.get(usize::from(length)..) {
+                Some(rest) => rest,
+                None => return true,
+            },
+            _ => return true,
+        };
+    }
+}
+
+/// Whether there is a label among IPv6 options (RFC 8200 4.2): CALIPSO (7, RFC 5570). So it is, too, where an option goes on behind the
+/// header's end.
+fn has_label_v6(mut options: &[u8]) -> bool {
+    loop {
+        options = match *options {
+            [] => return false,
+            [0, ref rest @ ..] => rest,
+            [7, ..] => return true,
+            [_, length, ref rest @ ..] => match rest.get(usize::from(length)..) {
+                Some(rest) => rest,
+                None => return true,
+            },
+            [_] => return true,
+        };
     }
 }
 

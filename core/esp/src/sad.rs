@@ -615,6 +615,9 @@ impl Session {
     /// Whether the selectors let a packet pass, and of a fragment that they cannot judge alone those before it; what that one changes
     /// when it has passed (RFC 4301 7.3).
     fn step(&self, now: Duration, inner: &Inner, direction: Direction) -> Result<Step, DropReason> {
+        if inner.labelled {
+            return Err(DropReason::Labelled);
+        }
         match self.policy.selectors.verdict(inner, direction) {
             Verdict::No => Err(DropReason::Selector),
             Verdict::Freely => Ok(Step::Nothing),

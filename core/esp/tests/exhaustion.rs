@@ -206,6 +206,7 @@ fn a_selector_lets_pass_what_it_says_for_every_combination_of_what_it_can_say() 
                                     piece: Piece::default(),
                                     header: 20,
                                     length: 40,
+                                    labelled: false,
                                 };
                                 let any = local_ports == PortRange::ANY && remote_ports == PortRange::ANY;
                                 let judge = |inward: bool| {
@@ -268,6 +269,7 @@ fn ports_are_within_a_range_from_its_first_to_its_last() {
                     piece: Piece::default(),
                     header: 20,
                     length: 40,
+                    labelled: false,
                 };
                 let within = first <= port && port <= last;
                 let expected = if within { Verdict::ByPorts } else { Verdict::No };

@@ -135,6 +135,82 @@ fn ports_and_protocols_outside_the_selectors_are_dropped_both_ways() {
     assert_eq!(tunnel.server.counters.dropped(DropReason::Selector), (wrong.len() + back.len()) as u64);
 }
 
+/// The packet with these IPv4 options, or with this IPv6 extension header of options.
+fn with_options(mut packet: Vec<u8>, header: u8, options: &[u8]) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        packet.splice(20..20, options.iter().copied());
+        packet[0] += (options.len() / 4) as u8;
+        let length = packet.len() as u16;
+        packet[2..4].copy_from_slice(&length.to_be_bytes());
+        return packet;
+    }
+    let extension = [&[packet[6], (options.len() / 8) as u8][..], options].concat();
+    packet.splice(40..40, extension);
+    packet[6] = header;
+    let length = packet.len() as u16 - 40;
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
+    packet
+}
+
+#[test]
+fn a_packet_with_a_label_of_its_own_passes_neither_way_whatever_it_says() {
+    let mut tunnel = met(Suite::Aes256Gcm, true);
+    let cipso = [0x86, 10, 0, 0, 0, 16, 1, 4, 0, 5, 0, 0];
+    let calipso = [7, 8, 0, 0, 0, 16, 0, 5, 0xba, 0x55, 1, 2, 0, 0];
+    let labelled: [(&str, u8, &[u8]); 9] = [
+        ("four", 0, &cipso),
+        ("four", 0, &[&[1; 4][..], &cipso].concat()),
+        ("four", 0, &[130, 4, 0xab, 0]),
+        ("four", 0, &[133, 3, 1, 0]),
+        // What cannot be looked through.
+        ("four", 0, &[68, 9, 0, 0]),
+        ("four", 0, &[68, 1, 0, 0]),
+        ("six", 0, &calipso),
+        ("six", 60, &calipso),
+        ("six", 0, &[1, 5, 0, 0, 0, 0]),
+    ];
+    let bare: [(&str, u8, &[u8]); 5] = [
+        ("four", 0, &[1; 8]),
+        ("four", 0, &[68, 4, 5, 0]),
+        // Behind the end nothing is an option.
+        ("four", 0, &[&[0; 4][..], &cipso].concat()),
+        ("six", 0, &[1, 4, 0, 0, 0, 0]),
+        ("six", 0, &[5, 2, 0, 0, 1, 0]),
+    ];
+    let ends = |version: &str, up: bool| match (version, up) {
+        ("four", true) => ("10.0.0.2", "10.9.0.1"),
+        ("four", false) => ("10.9.0.1", "10.0.0.2"),
+        (_, true) => ("fd00::2", "fd00:9::1"),
+        (_, false) => ("fd00:9::1", "fd00::2"),
+    };
+    for (all, passes) in [(&labelled[..], false), (&bare[..], true)] {
+        for (version, header, options) in all {
+            for up in [true, false] {
+                let (from, to) = ends(version, up);
+                let inner = with_options(packet(UDP, from, to, Some((7, 7)), &[0; 8]), *header, options);
+                assert_eq!(levee_esp::Inner::parse(&inner).unwrap().labelled, !passes, "{inner:02x?}");
+                let left = if up {
+                    seal(&mut tunnel.client, &inner).map(|sealed| sealed.is_some())
+                } else {
+                    seal(&mut tunnel.server, &inner).map(|sealed| sealed.is_some())
+                };
+                assert_eq!(left, if passes { Ok(true) } else { Err(DropReason::Labelled) }, "{inner:02x?}");
+            }
+        }
+    }
+    assert_eq!(tunnel.server.counters.dropped(DropReason::Labelled), labelled.len() as u64);
+    // From a peer that does not look, into one that does.
+    let good = packet(UDP, "10.0.0.2", "10.9.0.1", Some((7, 7)), &[0; 20]);
+    let labelled = with_options(packet(UDP, "10.0.0.2", "10.9.0.1", Some((7, 7)), &[0; 8]), 0, &cipso);
+    assert_eq!(good.len(), labelled.len());
+    let way = levee_esp::Inner::parse(&good).unwrap();
+    let Ok(Route::Through(mut lane)) = tunnel.client.route(NOW, &way) else { panic!("no way") };
+    let mut datagram = vec![0; levee_esp::sealed_length(labelled.len())];
+    datagram[levee_esp::ESP_HEADER..][..labelled.len()].copy_from_slice(&labelled);
+    lane.seal(&mut datagram, labelled.len()).unwrap();
+    assert_eq!(open(&mut tunnel.server, &datagram, client_address()), Err(DropReason::Labelled));
+}
+
 #[test]
 fn an_inner_address_of_another_session_is_dropped_whatever_the_selectors_say() {
     let mut tunnel = Tunnel::new(Suite::Aes256Gcm, true, vec![any_selector("0.0.0.0/0", "0.0.0.0/0")]);

@@ -80,6 +80,10 @@ impl Session {
 
     /// Whether a packet may pass whose end on the server's side is `local`; `inward`: it comes from the tunnel.
     fn allows(&self, now: Duration, packet: &Packet, local: IpAddr, remote: IpAddr, inward: bool) -> bool {
+        if packet.names_label {
+            // Its label is that of the association (RFC 9478).
+            return false;
+        }
         match self.says(packet, local, remote, inward) {
             Says::No => false,
             Says::Yes => true,

@@ -15,6 +15,8 @@ pub(crate) struct Packet {
     pub(crate) length: usize,
     /// The ECN field.
     pub(crate) ecn: u8,
+    /// It has a label in it, or what cannot be searched for one.
+    pub(crate) names_label: bool,
 }
 
 /// A part of a datagram.
@@ -95,14 +97,16 @@ impl Packet {
         if header < 20 || header > length {
             return None;
         }
-        let mut body = Reader(bytes.get(..length)?.get(header..)?);
+        let whole = bytes.get(..length)?;
+        let mut body = Reader(whole.get(header..)?);
+        let names_label = finds(whole.get(20..header)?, &Options::of_4());
         let (at, more) = (usize::from(flags_and_offset & 0x1fff) * 8, flags_and_offset & 0x2000 != 0);
         let octets = length - header;
         let part = Part { name: identification.into(), at, octets, more, transport: octets };
         let part = (at > 0 || more).then_some(part);
         let ports = ports(protocol, at > 0, &mut body)?;
         let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
-        Some(Self { source, destination, protocol, ports, part, length, ecn: class & 3 })
+        Some(Self { source, destination, protocol, ports, part, length, ecn: class & 3, names_label })
     }
 
     /// RFC 8200 3, 4.
@@ -114,7 +118,7 @@ impl Packet {
         let (source, destination) = (reader.take::<16>()?, reader.take::<16>()?);
         let mut rest = Reader(reader.0.get(..body)?);
         let (mut later, mut seen, mut fragmented) = (false, 0, false);
-        let mut part = None;
+        let (mut part, mut names_label) = (None, false);
         while !later && (protocol == FRAGMENT || EXTENSIONS.contains(&protocol)) {
             seen += 1;
             if seen > MOST_EXTENSIONS {
@@ -133,20 +137,73 @@ impl Packet {
                 let all = Part { name, at, octets: rest.0.len(), more, transport: 0 };
                 part = (later || more).then_some(all);
             } else {
+                let own = rest.0;
                 rest.skip(usize::from(units) * 8)?;
+                // The six octets that were read as a fragment's begin the options.
+                let begins = [offset_high, offset_low, n0, n1, n2, n3];
+                if protocol == 0 || protocol == 60 {
+                    let all = [&begins[..], own.get(..usize::from(units) * 8)?].concat();
+                    names_label |= finds(&all, &Options::of_6());
+                }
             }
             protocol = next;
         }
         let part = part.map(|part| Part { transport: rest.0.len(), ..part });
         let ports = ports(protocol, later, &mut rest)?;
         let (source, destination) = (IpAddr::from(source), IpAddr::from(destination));
-        Some(Self { source, destination, protocol, ports, part, length: 40 + body, ecn: class >> 4 & 3 })
+        let (length, ecn) = (40 + body, class >> 4 & 3);
+        Some(Self { source, destination, protocol, ports, part, length, ecn, names_label })
     }
 
     /// ESP's next header for it.
     pub(crate) fn next_header(&self) -> u8 {
         if self.source.is_ipv4() { 4 } else { 41 }
     }
+}
+
+/// How options are written in a version.
+struct Options {
+    /// Types that are one octet, with whether all ends there.
+    short: &'static [(u8, bool)],
+    /// Types that are labels.
+    labels: &'static [u8],
+    /// What the length does not count.
+    uncounted: usize,
+}
+
+impl Options {
+    /// RFC 791 3.1; RFC 1108 2.1 and 3.1, and CIPSO.
+    fn of_4() -> Self {
+        Self { short: &[(0, true), (1, false)], labels: &[130, 133, 134], uncounted: 0 }
+    }
+
+    /// RFC 8200 4.2; RFC 5570 5.1.
+    fn of_6() -> Self {
+        Self { short: &[(0, false)], labels: &[7], uncounted: 2 }
+    }
+}
+
+/// Whether there is a label among the options, or one that is not whole.
+fn finds(options: &[u8], written: &Options) -> bool {
+    let mut at = 0;
+    while let Some(kind) = options.get(at) {
+        if let Some((_, ends)) = written.short.iter().find(|(short, _)| short == kind) {
+            if *ends {
+                return false;
+            }
+            at += 1;
+            continue;
+        }
+        let whole = options.get(at + 1).map(|length| usize::from(*length) + written.uncounted);
+        let Some(whole) = whole.filter(|whole| *whole >= 2 && at + whole <= options.len()) else {
+            return true;
+        };
+        if written.labels.contains(kind) {
+            return true;
+        }
+        at += whole;
+    }
+    false
 }
 
 /// The ports at the start of `body`; `None` where they should be and are not.

@@ -194,6 +194,12 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, u8)> {
     prop_oneof![good(), varied()]
 }
 
+/// Octets where options stand: labels (CIPSO, RFC 1108, CALIPSO), others, padding, lengths that fit and that do not.
+fn options() -> impl Strategy<Value = Vec<u8>> {
+    let octet = prop::sample::select(vec![0_u8, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 68, 130, 133, 134, 148]);
+    prop_oneof![3 => Just(vec![1, 4, 0, 0, 0, 0, 1, 1]), 2 => prop::collection::vec(octet, 8)]
+}
+
 fn varied() -> impl Strategy<Value = (Vec<u8>, u8)> {
     let body = prop::collection::vec(any::<u8>(), 0..40);
     let port = prop::sample::select(vec![0_u16, 53, 54, 79, 80, 80, 80, 80, 81, 65_535]);
@@ -212,26 +218,27 @@ fn varied() -> impl Strategy<Value = (Vec<u8>, u8)> {
             "10.10.0.0",
             "10.0.0.2",
         ]),
-        (port.clone(), port.clone(), body.clone(), 5_u8..7),
+        (port.clone(), port.clone(), body.clone(), 5_u8..8, options()),
     );
-    let v4 = v4.prop_map(|(class, flags, protocol, from, to, (source, destination, body, words))| {
-        let header = usize::from(words) * 4;
-        let length = header + 4 + body.len();
-        let mut packet = vec![0x40 | words, class];
-        packet.extend((length as u16).to_be_bytes());
-        packet.extend([0, 7]);
-        packet.extend(flags.to_be_bytes());
-        packet.extend([64, protocol, 0x12, 0x34]);
-        for address in [from, to] {
-            let IpAddr::V4(address) = ip(address) else { unreachable!() };
-            packet.extend(address.octets());
-        }
-        packet.resize(header, 1);
-        packet.extend(source.to_be_bytes());
-        packet.extend(destination.to_be_bytes());
-        packet.extend(body);
-        (packet, 4)
-    });
+    let v4 =
+        v4.prop_map(|(class, flags, protocol, from, to, (source, destination, body, words, options))| {
+            let header = usize::from(words) * 4;
+            let length = header + 4 + body.len();
+            let mut packet = vec![0x40 | words, class];
+            packet.extend((length as u16).to_be_bytes());
+            packet.extend([0, 7]);
+            packet.extend(flags.to_be_bytes());
+            packet.extend([64, protocol, 0x12, 0x34]);
+            for address in [from, to] {
+                let IpAddr::V4(address) = ip(address) else { unreachable!() };
+                packet.extend(address.octets());
+            }
+            packet.extend(options.iter().take(header - 20));
+            packet.extend(source.to_be_bytes());
+            packet.extend(destination.to_be_bytes());
+            packet.extend(body);
+            (packet, 4)
+        });
     let extension = prop_oneof![
         Just(vec![0_u8]),
         Just(vec![60, 43]),
@@ -247,29 +254,32 @@ fn varied() -> impl Strategy<Value = (Vec<u8>, u8)> {
         prop::sample::select(vec![58_u8, 58, 17, 6, 59]),
         prop::sample::select(vec!["fd00::2", "fd00::2", "fd00::2", "fd00::3"]),
         prop::sample::select(vec!["fd00:9::1", "fd00:9::1", "fd00:9::1", "fd00:10::1"]),
-        (port.clone(), port, body),
+        (port.clone(), port, body, options()),
     );
-    let v6 = v6.prop_map(|(class, chain, offset, protocol, from, to, (source, destination, body))| {
-        let mut inner = Vec::new();
-        let kinds: Vec<u8> = chain.iter().copied().chain([protocol]).collect();
-        for pair in kinds.windows(2) {
-            inner.extend([pair[1], 0]);
-            inner.extend(if pair[0] == 44 { offset.to_be_bytes() } else { [1, 4] });
-            inner.extend([0; 4]);
-        }
-        inner.extend(source.to_be_bytes());
-        inner.extend(destination.to_be_bytes());
-        inner.extend(body);
-        let mut packet = vec![0x60 | class >> 4, class << 4, 0, 0];
-        packet.extend((inner.len() as u16).to_be_bytes());
-        packet.extend([kinds[0], 64]);
-        for address in [from, to] {
-            let IpAddr::V6(address) = ip(address) else { unreachable!() };
-            packet.extend(address.octets());
-        }
-        packet.extend(inner);
-        (packet, 41)
-    });
+    let v6 =
+        v6.prop_map(|(class, chain, offset, protocol, from, to, (source, destination, body, options))| {
+            let mut inner = Vec::new();
+            let kinds: Vec<u8> = chain.iter().copied().chain([protocol]).collect();
+            for pair in kinds.windows(2) {
+                inner.extend([pair[1], 0]);
+                match pair[0] {
+                    44 => inner.extend([&offset.to_be_bytes()[..], &[0; 4]].concat()),
+                    _ => inner.extend(&options[..6]),
+                }
+            }
+            inner.extend(source.to_be_bytes());
+            inner.extend(destination.to_be_bytes());
+            inner.extend(body);
+            let mut packet = vec![0x60 | class >> 4, class << 4, 0, 0];
+            packet.extend((inner.len() as u16).to_be_bytes());
+            packet.extend([kinds[0], 64]);
+            for address in [from, to] {
+                let IpAddr::V6(address) = ip(address) else { unreachable!() };
+                packet.extend(address.octets());
+            }
+            packet.extend(inner);
+            (packet, 41)
+        });
     let junk = prop::collection::vec(any::<u8>(), 0..80).prop_map(|bytes| (bytes, 4));
     let any_packet = prop_oneof![6 => v4, 4 => v6, 1 => junk];
     let changed = prop::option::weighted(0.2, (any::<prop::sample::Index>(), any::<u8>()));
@@ -547,4 +557,53 @@ fn all_sequences_of_four_fragments_are_judged_alike_and_right() {
         }
     }
     assert!(passed > 5_000, "{passed}");
+}
+
+/// All sequences of so many of these octets.
+fn sequences(of: &[u8], length: u32) -> impl Iterator<Item = Vec<u8>> + '_ {
+    (0..of.len().pow(length))
+        .map(move |n| (0..length).map(|at| of[n / of.len().pow(at) % of.len()]).collect())
+}
+
+#[test]
+fn all_short_rows_of_options_are_judged_alike_and_labels_among_them_are_found() {
+    let mut two = Two::new(Suite::Aes256Gcm, true);
+    let mut sequence = 0;
+    let mut passes = |packet: &[u8], kind| {
+        sequence += 1;
+        let (one, other) = two.open(&sealed(Suite::Aes256Gcm, true, sequence, &text(packet, kind)), 0, 0);
+        assert_eq!(one, other, "{packet:02x?}");
+        one.is_some()
+    };
+    let (mut passed, mut refused) = ([0; 2], [0; 2]);
+    let mut note =
+        |version: usize, whole: bool| if whole { passed[version] += 1 } else { refused[version] += 1 };
+    for options in sequences(&[0, 1, 2, 3, 4, 5, 68, 130, 133, 134], 4) {
+        let mut packet = vec![0x46, 0, 0, 32, 0, 7, 0x40, 0, 64, 1, 0x12, 0x34, 10, 0, 0, 2, 10, 9, 0, 1];
+        packet.extend(&options);
+        packet.extend([8; 8]);
+        let whole = passes(&packet, 4);
+        note(0, whole);
+        // One that stands first is found whatever its length says.
+        if let [130 | 133 | 134, ..] = options[..] {
+            assert!(!whole, "{options:?}");
+        }
+    }
+    for options in sequences(&[0, 1, 2, 4, 5, 7], 5) {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 16, 0, 64];
+        for address in ["fd00::2", "fd00:9::1"] {
+            let IpAddr::V6(address) = ip(address) else { unreachable!() };
+            packet.extend(address.octets());
+        }
+        packet.extend([58, 0]);
+        packet.extend(&options);
+        packet.push(0);
+        packet.extend([128; 8]);
+        let whole = passes(&packet, 41);
+        note(1, whole);
+        if options[0] == 7 {
+            assert!(!whole, "{options:?}");
+        }
+    }
+    assert!(passed.iter().chain(&refused).all(|n| *n > 1_000), "{passed:?} {refused:?}");
 }

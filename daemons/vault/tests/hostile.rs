@@ -88,7 +88,12 @@ fn inner_packets_outside_the_selectors_are_dropped_both_ways() {
     vault.open(only_web);
     let mut fragment = packet(6, CLIENT_INNER, SERVER_INNER, &ports(999, 80));
     fragment[7] = 5;
+    // CIPSO, whatever it says, in a packet that would pass without.
+    let mut labelled = packet(6, CLIENT_INNER, SERVER_INNER, &ports(999, 80));
+    labelled.splice(20..20, [0x86, 10, 0, 0, 0, 16, 1, 4, 0, 5, 0, 0]);
+    (labelled[0], labelled[3]) = (0x48, labelled[3] + 12);
     let cases = [
+        ("labelled", labelled),
         ("selector", echo(CLIENT_INNER, SERVER_INNER, 1)),
         ("selector", packet(6, CLIENT_INNER, SERVER_INNER, &ports(999, 81))),
         ("selector", packet(17, CLIENT_INNER, SERVER_INNER, &ports(999, 80))),
@@ -100,7 +105,11 @@ fn inner_packets_outside_the_selectors_are_dropped_both_ways() {
     for (reason, inner) in &cases {
         let before = vault.count(reason);
         // What the peer's own stack would refuse to make is written over a good packet of the same length.
-        let datagram = if *reason == "malformed" { peer.seal_anyway(inner) } else { peer.seal(inner) };
+        let datagram = if ["malformed", "labelled"].contains(reason) {
+            peer.seal_anyway(inner)
+        } else {
+            peer.seal(inner)
+        };
         peer.send(&datagram);
         vault.reaches(reason, before + 1);
     }
