@@ -2,7 +2,7 @@
 has no part in it.
 
 labelled.py 4|6 get OPTION          fetches a page with the option in each packet; prints it, and the options of the answers
-labelled.py 4|6 knock COUNT OPTION  so many SYN with the option; prints how many packets answered
+labelled.py 4|6 knock COUNT OPTION  so many SYN with the option; prints how many packets answered, of any protocol
 
 4@ADDRESS and 6@ADDRESS: from another address. An OPTION of "" is none.
 """
@@ -50,6 +50,9 @@ class Four:
             return body[20:length], body[length : struct.unpack("!H", body[2:4])[0]]
         return None
 
+    def is_for_us(self, body):
+        return body[16:20] == self.own
+
     def question(self):
         body = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + mac + self.own + bytes(6) + self.server
         return b"\xff" * 6 + mac + b"\x08\x06" + body
@@ -96,6 +99,10 @@ class Six:
         if next_header == TCP and body[24:40] == self.own:
             return option, body[at : 40 + struct.unpack("!H", body[4:6])[0]]
         return None
+
+    def is_for_us(self, body):
+        """Of whatever protocol, but for neighbour discovery."""
+        return body[24:40] == self.own and not (body[6] == ICMP_6 and 133 <= body[40] <= 137)
 
     def message(self, kind, flags, to, target, option):
         body = struct.pack("!BBHI", kind, 0, 0, flags) + target + bytes([option, 1]) + mac
@@ -188,7 +195,7 @@ def knock(count, option):
         send(to, option, port, 1, 0, SYN)
     heard = 0
     for frame in frames(time.monotonic() + 0.5):
-        heard += frame[12:14] == version.kind and version.segment(frame[14:]) is not None
+        heard += frame[12:14] == version.kind and version.is_for_us(frame[14:])
     print("answers", heard)
 
 
