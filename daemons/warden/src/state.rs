@@ -15,6 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Below the state directory: whom the authority believes no more.
 pub const REVOCATIONS: &str = "authority/ca.crl";
@@ -85,15 +87,24 @@ pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
     Ok(Lock([run, claim(&options.state, other)?]))
 }
 
+/// How long a claim is waited for. A child that a killed warden was just starting has it, too, until it executes its own program.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// Locks a directory for this warden, or says so if one has it.
 fn claim(directory: &Path, other: &str) -> Result<File, Fatal> {
     let path = directory.join(LOCK);
     let lock = || -> io::Result<File> {
         let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            Errno::WOULDBLOCK => io::Error::other(other),
-            e => e.into(),
-        })?;
+        let end = Instant::now() + LEFT_BEHIND;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(LOOK_AGAIN),
+                Err(Errno::WOULDBLOCK) => return Err(io::Error::other(other)),
+                Err(e) => return Err(e.into()),
+            }
+        }
         file.set_len(0)?;
         writeln!(file, "{}", std::process::id())?;
         Ok(file)
