@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use levee_labelled::{calipso, cipso};
 use levee_policy::audit::{Hex, hex};
+use levee_policy::setrans::{self, Translations};
 use levee_policy::{Domain, Label, LabelName, Site, selinux};
 use serde::Serialize;
 
@@ -36,15 +37,24 @@ struct Translate {
     site: PathBuf,
     /// The domain's DOI
     doi: u32,
-    /// The label: the site's name, `s5:c0,c7`, or an option's octets in hexadecimal
+    /// The label: the site's name, `s5:c0,c7`, an option's octets in hexadecimal, or a name of a translation file
     label: String,
     /// What the label is written in
     #[arg(long, value_enum, default_value = "site")]
     from: Form,
+    /// The label is a name of this translation file of SELinux's (setrans.conf); - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    setrans: Option<PathBuf>,
+    /// Print a translation file of SELinux's with the label, or with each one of a range (LOW..HIGH)
+    #[arg(long, conflicts_with_all = ["from", "setrans", "json"])]
+    to_setrans: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
+
+/// Labels that one translation file has at most.
+const MOST_LABELS: u64 = 4_096;
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Form {
@@ -118,7 +128,7 @@ impl Check {
             Some(doi) => vec![domain(&site, doi)?],
             None => site.domains().iter().collect(),
         };
-        let list = self.list()?;
+        let list = text_of(&self.file)?;
         let labels = list.lines().zip(1..).map(|(text, line)| (text.trim(), line));
         let labels = labels.filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
         let lines: Vec<Line> = labels.map(|(text, line)| Line::of(&site, &domains, text, line)).collect();
@@ -135,21 +145,22 @@ impl Check {
         }
         Ok(if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
 
-    fn list(&self) -> Result<String, String> {
-        let name = self.file.display();
-        let fault = |e: std::io::Error| format!("{name}: {e}");
-        let file: Box<dyn Read> = match self.file.as_os_str().as_encoded_bytes() {
-            b"-" => Box::new(std::io::stdin().lock()),
-            _ => Box::new(File::open(&self.file).map_err(fault)?),
-        };
-        let mut list = Vec::new();
-        file.take(MOST_OCTETS + 1).read_to_end(&mut list).map_err(fault)?;
-        if u64::try_from(list.len()).is_ok_and(|octets| octets > MOST_OCTETS) {
-            return Err(format!("{name}: more than {MOST_OCTETS} octets; check it in parts"));
-        }
-        String::from_utf8(list).map_err(|_| format!("{name}: this is not UTF-8"))
+/// A file of text, or standard input.
+fn text_of(file: &Path) -> Result<String, String> {
+    let name = file.display();
+    let fault = |e: std::io::Error| format!("{name}: {e}");
+    let source: Box<dyn Read> = match file.as_os_str().as_encoded_bytes() {
+        b"-" => Box::new(std::io::stdin().lock()),
+        _ => Box::new(File::open(file).map_err(fault)?),
+    };
+    let mut list = Vec::new();
+    source.take(MOST_OCTETS + 1).read_to_end(&mut list).map_err(fault)?;
+    if u64::try_from(list.len()).is_ok_and(|octets| octets > MOST_OCTETS) {
+        return Err(format!("{name}: more than {MOST_OCTETS} octets; check it in parts"));
     }
+    String::from_utf8(list).map_err(|_| format!("{name}: this is not UTF-8"))
 }
 
 impl Line {
@@ -181,6 +192,9 @@ impl Translate {
     fn answer(&self) -> Result<ExitCode, String> {
         let site = site::read(&self.site)?;
         let domain = domain(&site, self.doi)?;
+        if self.to_setrans {
+            return self.file(&site, domain);
+        }
         let label = self.read(&site, domain)?;
         let translation = Translation::of(&site, domain, &label)
             .ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
@@ -192,6 +206,35 @@ impl Translate {
         Ok(if translation.refused.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
+    /// Prints the translation file; what would be lost in it is told, and the rest not printed.
+    fn file(&self, site: &Site, domain: &Domain) -> Result<ExitCode, String> {
+        let words = site.vocabulary();
+        let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", shown(&self.label));
+        let range = words.parse_range(&self.label);
+        let range = range.map_err(|e| shown(&format!("{}: {}", e.what, e.remedy)))?;
+        let labels = range.labels(MOST_LABELS);
+        let labels =
+            labels.ok_or_else(|| fault(&format!("more than {MOST_LABELS} labels; narrow the range")))?;
+        let (mut text, mut lost) =
+            (format!("# Of the site {}, domain {}.\n", site.name(), domain.doi()), false);
+        for label in labels {
+            let name = words.text(&label).unwrap_or_default();
+            let class = domain.foreign(&label).ok();
+            match class.and_then(|class| setrans::line(&class, &name)) {
+                Some(line) => text.push_str(&format!("{line}\n")),
+                None => {
+                    lost = true;
+                    eprintln!("{} would be lost in a translation file", shown(&name));
+                }
+            }
+        }
+        if lost {
+            return Ok(ExitCode::FAILURE);
+        }
+        output::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
     fn read(&self, site: &Site, domain: &Domain) -> Result<Label, String> {
         let text = self.label.as_str();
         let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", shown(text));
@@ -199,6 +242,13 @@ impl Translate {
             Ok(octets) => Ok(octets.0),
             Err(_) => Err(fault(&"these are not octets in hexadecimal")),
         };
+        if let Some(file) = &self.setrans {
+            let names =
+                Translations::parse(&text_of(file)?).map_err(|e| format!("{}: {e}", file.display()))?;
+            let class =
+                names.class(text).ok_or_else(|| fault(&format!("{} has no such name", file.display())))?;
+            return domain.label(class).map_err(|e| fault(&e));
+        }
         match self.from {
             Form::Site => {
                 site.vocabulary().parse_typed(text).map_err(|e| shown(&format!("{}: {}", e.what, e.remedy)))

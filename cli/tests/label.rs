@@ -75,6 +75,37 @@ fn every_form_of_a_label_leads_to_the_same_and_what_would_be_lost_is_refused() {
 }
 
 #[test]
+fn a_translation_file_of_selinuxs_is_written_and_names_of_one_are_read() {
+    let (code, text) = translate(&["16", "LOW..HIGH//A,B", "--to-setrans"]);
+    // MIDDLE has no number in the domain: a file without it would be no whole one.
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(text.matches("MIDDLE").count(), text.lines().count(), "{text}");
+    let (code, file) = translate(&["16", "HIGH..HIGH//A,B", "--to-setrans"]);
+    let lines: Vec<&str> = file.lines().skip(1).collect();
+    assert_eq!(code, Some(0), "{file}");
+    assert_eq!(lines.len(), 4, "{file}");
+    assert!(
+        file.starts_with("# ") && lines.contains(&"s5=HIGH") && lines.contains(&"s5:c0,c7=HIGH//A,B"),
+        "{file}"
+    );
+
+    let place = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(place.path(), format!("{file}s0:c7=Eyes Only\ns1=Middling\n")).unwrap();
+    let path = place.path().to_str().unwrap();
+    for (name, label) in [("HIGH//A,B", "HIGH//A,B"), ("Eyes Only", "LOW//A")] {
+        let (code, text) = translate(&["16", name, "--setrans", path]);
+        assert_eq!((code, text), translate(&["16", label]), "{name}");
+    }
+    for (name, why) in [("Middling", "level 1 means nothing"), ("LOW", "no such name")] {
+        let (code, text) = translate(&["16", name, "--setrans", path]);
+        assert!(code == Some(2) && text.contains(why), "{text}");
+    }
+    std::fs::write(place.path(), "s0=LOW\nBase=Levels\n").unwrap();
+    let (code, text) = translate(&["16", "LOW", "--setrans", path]);
+    assert!(code == Some(2) && text.contains("line 2: names that are composed"), "{text}");
+}
+
+#[test]
 fn a_list_of_labels_is_checked_line_by_line_against_every_domain() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {

@@ -17,6 +17,7 @@ mod label;
 pub mod layers;
 mod names;
 pub mod selinux;
+pub mod setrans;
 pub mod site;
 mod vocabulary;
 
