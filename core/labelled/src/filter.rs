@@ -74,13 +74,13 @@ impl Filter {
                     return match option {
                         Some(_) => Err(Drop::Claimed),
                         None if !self.range.contains(label) => Err(Drop::OutOfRange),
-                        None => Ok(Arrived::At(label.clone(), packet.with(&[])?)),
+                        None => Ok(Arrived::At(label.clone(), packet.inward()?)),
                     };
                 }
                 let option = option.ok_or(Drop::Unlabelled)?;
                 let label = cipso::decode(&self.domain, option)?;
                 self.admit(&label, packet.datagram(), now)?;
-                Ok(Arrived::At(label, packet.with(&[])?))
+                Ok(Arrived::At(label, packet.inward()?))
             }
             Some(6) => {
                 let packet = ipv6::Packet::parse(octets)?;
@@ -90,7 +90,7 @@ impl Filter {
                         Some(_) => Err(Drop::Claimed),
                         None if packet.is_neighbours() => Ok(Arrived::Link),
                         None if !self.range.contains(label) => Err(Drop::OutOfRange),
-                        None => Ok(Arrived::At(label.clone(), packet.with(&[])?)),
+                        None => Ok(Arrived::At(label.clone(), packet.inward()?)),
                     };
                 }
                 let label = option.map(|option| calipso::decode(&self.domain, option)).transpose()?;
@@ -99,7 +99,7 @@ impl Filter {
                 }
                 match label {
                     _ if packet.is_neighbours() => Ok(Arrived::Link),
-                    Some(label) => Ok(Arrived::At(label, packet.with(&[])?)),
+                    Some(label) => Ok(Arrived::At(label, packet.inward()?)),
                     None => Err(Drop::Unlabelled),
                 }
             }

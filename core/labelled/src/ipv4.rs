@@ -5,8 +5,10 @@ use std::net::IpAddr;
 use crate::Drop;
 use crate::cipso;
 use crate::fragments::Key;
+use crate::icmp;
 
 const HEAD: usize = 20;
+const ICMP: u8 = 1;
 /// Labels by RFC 1108 (basic and extended), which levee does not speak and does not let out.
 const BASIC: u8 = 130;
 const EXTENDED: u8 = 133;
@@ -76,6 +78,24 @@ impl<'a> Packet<'a> {
         };
         let id = u32::from(u16::from_be_bytes([head[4], head[5]]));
         is_fragment.then(|| (wide(12), wide(16), head[9], id))
+    }
+
+    /// The packet as a compartment gets it, without options.
+    ///
+    /// An error that says what size passes (RFC 1191 4) says it of packets with their label, and the compartment's have none yet: so
+    /// much less passes as the packet that it quotes has options.
+    pub(crate) fn inward(&self) -> Result<Vec<u8>, Drop> {
+        let mut packet = self.with(&[])?;
+        if self.head[9] == ICMP
+            && self.datagram().is_none()
+            && let Some(([3, 4, c0, c1, _, _, m0, m1, quoted], _)) =
+                packet.get_mut(HEAD..).and_then(|body| body.split_first_chunk_mut::<9>())
+            && *quoted >> 4 == 4
+        {
+            let cost = u16::from(*quoted & 15).saturating_mul(4).saturating_sub(HEAD as u16);
+            icmp::less((c0, c1), (m0, m1), cost);
+        }
+        Ok(packet)
     }
 
     /// The same packet with this option alone, or with none.

@@ -6,9 +6,12 @@ use std::ops::Range;
 use crate::Drop;
 use crate::calipso;
 use crate::fragments::Key;
+use crate::icmp;
 
 const HEAD: usize = 40;
 const HOP_BY_HOP: u8 = 0;
+/// Octets of an ICMPv6 error up to the length of the hop-by-hop header of what it quotes.
+pub(crate) const QUOTED: usize = 8 + HEAD + 2;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
@@ -92,6 +95,23 @@ impl<'a> Packet<'a> {
     /// Whether it speaks of the link (RFC 4861 4): solicitations, advertisements, redirects.
     pub(crate) fn is_neighbours(&self) -> bool {
         self.neighbour
+    }
+
+    /// The packet as a compartment gets it, without a hop-by-hop header.
+    ///
+    /// An error that says what size passes (RFC 4443 3.2) says it of packets with their label, and the compartment's have none yet: so
+    /// much less passes as the packet that it quotes has of a hop-by-hop header.
+    pub(crate) fn inward(&self) -> Result<Vec<u8>, Drop> {
+        let mut packet = self.with(&[])?;
+        if self.next == ICMP
+            && let Some((message, _)) =
+                packet.get_mut(HEAD..).and_then(|body| body.split_first_chunk_mut::<QUOTED>())
+            && let [2, _, c0, c1, 0, 0, m0, m1, version, _, _, _, _, _, HOP_BY_HOP, .., length] = message
+            && *version >> 4 == 6
+        {
+            icmp::less((c0, c1), (m0, m1), (u16::from(*length) + 1) * 8);
+        }
+        Ok(packet)
     }
 
     /// The same packet with a hop-by-hop header of this option alone, or with none.

@@ -13,6 +13,7 @@ mod drops;
 mod fault;
 pub mod filter;
 mod fragments;
+mod icmp;
 mod ipv4;
 mod ipv6;
 pub mod kernel;

@@ -410,3 +410,69 @@ fn options_that_say_nothing_do_not_leave_for_a_single_level_host_and_labels_of_a
     let solicitation = packets::at(packets::icmpv6(135, 255), true, "fd07::4000".parse().unwrap());
     assert_eq!(filter.receive(&solicitation, NOW), Ok(Arrived::Link));
 }
+
+/// The ones' complement sum of octets (RFC 1071).
+fn sum(octets: &[u8]) -> u32 {
+    let words =
+        octets.chunks(2).map(|word| u32::from(word[0]) << 8 | word.get(1).map_or(0, |low| u32::from(*low)));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16)
+}
+
+#[test]
+fn a_router_s_error_tells_a_compartment_what_passes_before_its_packets_have_a_label() {
+    let (mut dice, mut filter) = (Dice(33), filter());
+    for n in 0..2_000u16 {
+        let label = allowed(&mut dice);
+        let is_six = n % 2 == 1;
+        let (kind, code, protocol, header) = if is_six { (2, 0, 58, 40) } else { (3, 4, 1, 20) };
+        // What has left, as the router quotes it.
+        let bare = if is_six { packets::ipv6(&mut dice) } else { packets::ipv4(&mut dice) };
+        let left = filter.send(&label, &bare, MTU).unwrap();
+        let cost = (left.len() - bare.len()) as u16;
+        let says = [cost + 1, 576, 1_280, 1_400][dice.below(4) as usize];
+        let mut message = vec![kind, code, 0, 0, 0, 0];
+        message.extend(says.to_be_bytes());
+        message.extend(&left[..left.len().min(96)]);
+        let checksum = !(sum(&message) as u16);
+        message[2..4].copy_from_slice(&checksum.to_be_bytes());
+        let mut error = if is_six { packets::ipv6(&mut dice) } else { packets::ipv4(&mut dice) };
+        error.truncate(header);
+        error[if is_six { 6 } else { 9 }] = protocol;
+        error.extend(&message);
+        let source = if is_six { "fd07::9" } else { "192.168.7.9" };
+        // With its length and checksum.
+        let error = packets::at(error, true, source.parse().unwrap());
+        let sent = filter.send(&label, &error, MTU).unwrap();
+        let Ok(Arrived::At(at, heard)) = filter.receive(&sent, NOW) else { panic!("{sent:02x?}") };
+        assert_eq!(at, label);
+        let told = u16::from_be_bytes([heard[header + 6], heard[header + 7]]);
+        assert_eq!(told, says - cost, "{heard:02x?}");
+        assert_eq!(sum(&heard[header..]), 0xffff, "{heard:02x?}");
+        // Nothing else of it is another.
+        assert_eq!((&heard[header + 8..], &heard[..header]), (&message[8..], &error[..header]));
+    }
+}
+
+#[test]
+fn of_an_odd_error_nothing_changes_but_its_size_and_checksum() {
+    let (mut dice, mut filter, mut changed) = (Dice(34), filter(), 0);
+    for n in 0..4_000 {
+        let is_six = n % 2 == 1;
+        let (label, error) = (allowed(&mut dice), packets::too_big(&mut dice, is_six));
+        let header = if is_six { 40 } else { 20 };
+        let sent = filter.send(&label, &error, MTU).unwrap();
+        let Ok(Arrived::At(_, mut heard)) = filter.receive(&sent, NOW) else { panic!("{sent:02x?}") };
+        let size = |packet: &[u8]| u16::from_be_bytes([packet[header + 6], packet[header + 7]]);
+        assert!(size(&heard) > 0 || size(&error) == 0, "{error:02x?}");
+        assert!(size(&heard) <= size(&error), "{error:02x?}");
+        changed += u32::from(heard != error);
+        for range in [2..4, 6..8] {
+            let range = header + range.start..header + range.end;
+            heard[range.clone()].copy_from_slice(&error[range]);
+        }
+        assert_eq!(heard, error);
+    }
+    assert!((500..3_500).contains(&changed), "{changed}");
+}

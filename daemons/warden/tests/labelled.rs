@@ -12,7 +12,7 @@ use levee_labelled::{Arrived, Drop, Filter, calipso, cipso, spellings};
 use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
 use levee_sys::bpf::Program;
 use levee_warden::labelled::programs::{Dropped, Programs};
-use packets::{Dice, bare, fragment_of, icmpv6, ipv4, ipv6, with_hop_by_hop, with_options};
+use packets::{Dice, bare, fragment_of, icmpv6, ipv4, ipv6, too_big, with_hop_by_hop, with_options};
 
 const MTU: u32 = 1_500;
 /// The interface that the first label's packets go to; each label has the next.
@@ -236,7 +236,8 @@ fn every_spelling_of_a_label_is_delivered_at_it_and_nothing_near_it_elsewhere() 
 /// A packet from the link that is wrong in one way or another, or in none.
 fn hostile(link: &Link, dice: &mut Dice) -> Vec<u8> {
     let mut option = cipso::encode(&link.domain, link.any_label(dice)).unwrap();
-    let packet = link.placed(ipv4(dice), dice);
+    let packet = if dice.below(6) == 0 { too_big(dice, false) } else { ipv4(dice) };
+    let packet = link.placed(packet, dice);
     match dice.below(12) {
         0 => return packet,
         1 => option = [&option[..], &cipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
@@ -380,7 +381,8 @@ fn every_spelling_of_a_label_in_ipv6_is_delivered_at_it_and_no_other_bit_is() {
 /// An IPv6 packet from the link that is wrong in one way or another, or in none.
 fn hostile_six(link: &Link, dice: &mut Dice) -> Vec<u8> {
     let mut option = calipso::encode(&link.domain, link.any_label(dice)).unwrap();
-    let mut packet = link.placed(ipv6(dice), dice);
+    let packet = if dice.below(6) == 0 { too_big(dice, true) } else { ipv6(dice) };
+    let mut packet = link.placed(packet, dice);
     match dice.below(13) {
         0 => return packet,
         1 => option = [&option[..], &calipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),

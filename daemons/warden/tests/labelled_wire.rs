@@ -7,9 +7,10 @@ use levee_sys::net::Net;
 use levee_sys::ns;
 use levee_warden::labelled::wire::Wire;
 use levee_warden::ruleset::Edge;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -93,6 +94,56 @@ impl Link {
     }
 }
 
+/// A router, by hand.
+const ROUTER: &str = include_str!("../../../tests/system/probes/router.py");
+
+/// The router between two hosts, which ends with it.
+struct Router(Child);
+
+impl Drop for Router {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Link {
+    /// With a router in between, through which packets of so many octets pass.
+    fn routed(mtu: u32) -> (Self, Router) {
+        assert!(rustix::process::geteuid().is_root(), "this test makes namespaces: run it as root");
+        let pins = tempfile::tempdir().unwrap();
+        let (one, other, router) = (ns::new_net().unwrap(), ns::new_net().unwrap(), ns::new_net().unwrap());
+        ns::in_net(router.as_fd(), || {
+            // It says nothing of its own.
+            std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        })
+        .unwrap();
+        let mut net = Net::in_ns(router.as_fd()).unwrap();
+        for (interface, end) in [("edge1", &one), ("edge2", &other)] {
+            net.add_veth(interface, "ship0", Some(end.as_fd())).unwrap();
+            net.set_up(interface).unwrap();
+        }
+        let started = ns::in_net(router.as_fd(), || {
+            let mut command = Command::new("python3");
+            command.args(["-c", ROUTER, &mtu.to_string(), "edge1", "edge2"]).stdout(Stdio::piped()).spawn()
+        });
+        let mut child = started.unwrap().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let hosts =
+            [(one, 1), (other, 2)].map(|(outer, n)| Host::new(outer, n, &pins.path().join(n.to_string())));
+        (Self { hosts, _pins: pins }, Router(child))
+    }
+}
+
+/// What a program says that must succeed.
+fn said(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         for host in &self.hosts {
@@ -118,6 +169,7 @@ fn echoed(from: &Host, to: &Host, label: usize, address: IpAddr) {
                 let (mut stream, _) = accepted(listener);
                 stream.set_nonblocking(false).unwrap();
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_write_timeout(Some(PATIENCE)).unwrap();
                 stream.write_all(&[at]).unwrap();
                 let mut heard = vec![0; STREAM];
                 stream.read_exact(&mut heard).unwrap();
@@ -127,6 +179,7 @@ fn echoed(from: &Host, to: &Host, label: usize, address: IpAddr) {
         let target = SocketAddr::new(address, 7);
         let mut stream = from.at(label, || TcpStream::connect_timeout(&target, PATIENCE).unwrap());
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         let mut first = [0];
         stream.read_exact(&mut first).unwrap();
         assert_eq!(usize::from(first[0]), label, "{address}");
@@ -181,12 +234,7 @@ fn datagrams_pass_in_fragments_and_errors_come_back_at_the_label() {
     let [one, other] = &link.hosts;
     for (label, version) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let (here, there) = (one.addresses[version], other.addresses[version]);
-        let open = |host: &Host, address: IpAddr| {
-            let socket = host.at(label, || UdpSocket::bind((address, 0)).unwrap());
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            socket
-        };
-        let (asks, answers) = (open(one, here), open(other, there));
+        let (asks, answers) = (open_at(one, label, version), open_at(other, label, version));
         asks.connect(answers.local_addr().unwrap()).unwrap();
         answers.connect(asks.local_addr().unwrap()).unwrap();
         let mut heard = vec![0; 65_536];
@@ -205,6 +253,42 @@ fn datagrams_pass_in_fragments_and_errors_come_back_at_the_label() {
         assert_eq!(asks.recv(&mut heard).unwrap_err().kind(), ErrorKind::ConnectionRefused, "{there}");
     }
     assert_eq!((one.refused(), other.refused()), (vec![], vec![]));
+}
+
+#[test]
+fn what_the_path_takes_is_told_by_routers_at_the_label_and_obeyed_with_room_for_it() {
+    const MTU: usize = 1_440;
+    let (link, _router) = Link::routed(MTU as u32);
+    let [one, other] = &link.hosts;
+    // What the option takes of each label in each version. At the second one a wire takes so little that IPv4 passes by itself.
+    for (label, version, cost) in [(0, 0, 12), (0, 1, 16), (1, 1, 128)] {
+        echoed(one, other, label, other.addresses[version]);
+        echoed(other, one, label, one.addresses[version]);
+        for (here, there) in [(one, other), (other, one)] {
+            let route =
+                here.at(label, || said("ip", &["route", "get", &there.addresses[version].to_string()]));
+            let told = route.split_once(" mtu ").and_then(|(_, rest)| rest.split_whitespace().next());
+            assert_eq!(told, Some((MTU - cost).to_string().as_str()), "{label}: {route}");
+        }
+        // Datagrams are cut to it from now on, and each fragment leaves with its label.
+        let (asks, answers) = (open_at(one, label, version), open_at(other, label, version));
+        asks.connect(answers.local_addr().unwrap()).unwrap();
+        let mut heard = vec![0; 65_536];
+        for size in [1, 900, MTU - 200, MTU - cost, MTU, 30_000] {
+            let sent: Vec<u8> = (0..size).map(|n| n as u8).collect();
+            asks.send(&sent).unwrap();
+            let n = answers.recv(&mut heard).unwrap();
+            assert!(heard[..n] == sent, "{label}: {n} of {size}");
+        }
+    }
+    assert_eq!((one.refused(), other.refused()), (vec![], vec![]));
+}
+
+/// A socket for datagrams of a host's, at a label.
+fn open_at(host: &Host, label: usize, version: usize) -> UdpSocket {
+    let socket = host.at(label, || UdpSocket::bind((host.addresses[version], 0)).unwrap());
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(super) const UPDATE: i32 = 2;
 pub(super) const CLOCK: i32 = 5;
 pub(super) const STORE_BYTES: i32 = 9;
 pub(super) const LOAD_BYTES: i32 = 26;
+const L4_CHECKSUM: i32 = 11;
 const CSUM_DIFF: i32 = 28;
 const ADJUST_ROOM: i32 = 50;
 /// `BPF_F_RECOMPUTE_CSUM`: what the card summed stays right.
@@ -206,6 +207,37 @@ impl Program {
         asm.set(Alu::Move, 5, RECOMPUTE);
         asm.call(STORE_BYTES);
         asm.jump_if(0, If::Differs, 0, malformed);
+    }
+
+    /// As [`crate::icmp::less`], where register 2 has by how much: the size's place in the packet and, as it was read, on the stack,
+    /// where there is room for 2 octets more behind it; and the checksum's place in the packet.
+    pub(super) fn less(&mut self, (size, read): (i32, i16), checksum: i32) {
+        let malformed = self.drop(Drop::Malformed);
+        let asm = &mut self.asm;
+        let done = asm.place();
+        asm.load(Size::Half, 3, FRAME, read);
+        asm.swap16(3);
+        asm.jump_if_register(2, If::AtLeast, 3, done);
+        asm.with(Alu::Sub, 3, 2);
+        asm.swap16(3);
+        asm.store(Size::Half, FRAME, read + 2, 3);
+        asm.with(Alu::Move, 4, 3);
+        asm.load(Size::Half, 3, FRAME, read);
+        asm.with(Alu::Move, 1, PACKET);
+        asm.set(Alu::Move, 2, checksum);
+        // Octets that change.
+        asm.set(Alu::Move, 5, 2);
+        asm.call(L4_CHECKSUM);
+        asm.jump_if(0, If::Differs, 0, malformed);
+        asm.with(Alu::Move, 1, PACKET);
+        asm.set(Alu::Move, 2, size);
+        asm.stack(3, read + 2);
+        asm.set(Alu::Move, 4, 2);
+        // What the card summed is as it was: the checksum makes up for the change.
+        asm.set(Alu::Move, 5, 0);
+        asm.call(STORE_BYTES);
+        asm.jump_if(0, If::Differs, 0, malformed);
+        asm.here(done);
     }
 
     /// Ends: what was dropped is counted.

@@ -166,5 +166,43 @@ fn deliver(program: &mut Program) {
     asm.store(Size::Half, FRAME, HEADER + 2, 1);
     asm.set(Alu::Move, HEADER_LENGTH, HEAD);
     program.write(HEAD);
+    size(program);
     redirect(program);
+}
+
+/// An error that says what size passes says it of packets with their label.
+fn size(program: &mut Program) {
+    const { assert!(KEY + 12 <= HEADER) };
+    let malformed = program.drop(Drop::Malformed);
+    let asm = &mut program.asm;
+    let done = asm.place();
+    asm.load(Size::Octet, 1, FRAME, HEADER + 9);
+    asm.jump_if(1, If::Differs, 1, done);
+    asm.load(Size::Half, 1, FRAME, HEADER + 6);
+    asm.swap16(1);
+    asm.set(Alu::And, 1, 0x3fff);
+    asm.jump_if(1, If::Differs, 0, done);
+    asm.load(Size::Half, 1, FRAME, HEADER + 2);
+    asm.swap16(1);
+    asm.jump_if(1, If::Less, HEAD + 9, done);
+    asm.with(Alu::Move, 1, PACKET);
+    asm.set(Alu::Move, 2, ETHERNET + HEAD);
+    asm.stack(3, KEY);
+    asm.set(Alu::Move, 4, 9);
+    asm.call(LOAD_BYTES);
+    asm.jump_if(0, If::Differs, 0, malformed);
+    for (at, is) in [(0, 3), (1, 4)] {
+        asm.load(Size::Octet, 1, FRAME, KEY + at);
+        asm.jump_if(1, If::Differs, is, done);
+    }
+    asm.load(Size::Octet, 2, FRAME, KEY + 8);
+    asm.with(Alu::Move, 1, 2);
+    asm.set(Alu::Right, 1, 4);
+    asm.jump_if(1, If::Differs, 4, done);
+    asm.set(Alu::And, 2, 15);
+    asm.set(Alu::Left, 2, 2);
+    asm.jump_if(2, If::Less, HEAD + 1, done);
+    asm.set(Alu::Sub, 2, HEAD);
+    program.less((ETHERNET + HEAD + 6, KEY + 6), ETHERNET + HEAD + 2);
+    program.asm.here(done);
 }

@@ -6,7 +6,7 @@ use super::header::{
     RECOMPUTE, STORE_BYTES, TOTAL,
 };
 use super::{Map, SIX_DATAGRAM, SIX_HEADER, SIX_OPTION, SIX_PREFIX, steps};
-use crate::ipv6::{MOST_OPTIONS, MOST_STEPS};
+use crate::ipv6::{MOST_OPTIONS, MOST_STEPS, QUOTED};
 use crate::{Drop, calipso};
 use levee_policy::Domain;
 
@@ -367,7 +367,35 @@ fn reason(program: &mut Program, domain: &Domain) {
 /// Without its hop-by-hop header, to the other end of the wire.
 fn deliver(program: &mut Program) {
     shorten(program);
+    size(program);
     steps::redirect(program);
+}
+
+/// An error that says what size passes says it of packets with their label.
+fn size(program: &mut Program) {
+    let asm = &mut program.asm;
+    let done = asm.place();
+    asm.load(Size::Double, 1, FRAME, NEXT);
+    asm.jump_if(1, If::Differs, 58, done);
+    asm.load(Size::Half, 1, FRAME, HEADER + 4);
+    asm.swap16(1);
+    asm.jump_if(1, If::Less, QUOTED as i32, done);
+    asm.set(Alu::Move, 2, ETHERNET + HEAD);
+    asm.set(Alu::Move, 4, QUOTED as i32);
+    read(program, KEY);
+    let asm = &mut program.asm;
+    for (at, is) in [(0, 2), (4, 0), (5, 0), (14, 0)] {
+        asm.load(Size::Octet, 1, FRAME, KEY + at);
+        asm.jump_if(1, If::Differs, is, done);
+    }
+    asm.load(Size::Octet, 1, FRAME, KEY + 8);
+    asm.set(Alu::Right, 1, 4);
+    asm.jump_if(1, If::Differs, 6, done);
+    asm.load(Size::Octet, 2, FRAME, KEY + QUOTED as i16 - 1);
+    asm.set(Alu::Add, 2, 1);
+    asm.set(Alu::Left, 2, 3);
+    program.less((ETHERNET + HEAD + 6, KEY + 6), ETHERNET + HEAD + 2);
+    program.asm.here(done);
 }
 
 /// Takes the hop-by-hop header away.

@@ -57,6 +57,33 @@ pub fn at(mut packet: Vec<u8>, is_source: bool, address: IpAddr) -> Vec<u8> {
     finished(packet)
 }
 
+/// An error that says what size passes, in most cases: now and then it is another, or quotes something odd, or is cut short.
+pub fn too_big(dice: &mut Dice, is_six: bool) -> Vec<u8> {
+    let odd = |dice: &mut Dice, usual: u8| if dice.below(8) == 0 { dice.bits() as u8 } else { usual };
+    let size = [0, 1, 12, 16, 41, 68, 576, 1_280, 1_499, 0xffff][dice.below(10) as usize];
+    let size = if dice.below(2) == 0 { size } else { dice.bits() as u16 };
+    let (kind, code) = if is_six { (2, 0) } else { (3, 4) };
+    let mut body = vec![odd(dice, kind), odd(dice, code)];
+    body.extend(dice.octets(2));
+    body.extend([odd(dice, 0), odd(dice, 0)]);
+    body.extend(size.to_be_bytes());
+    let mut quoted = if is_six { with_hop_by_hop(&ipv6(dice), &[1, 4, 0, 0, 0, 0]) } else { ipv4(dice) };
+    let words = [0, 4, 5, 6, 8, 15][dice.below(6) as usize];
+    quoted[0] = if is_six { odd(dice, 0x60) } else { odd(dice, 0x40) & 0xf0 | words };
+    if is_six {
+        (quoted[6], quoted[41]) =
+            (odd(dice, 0), dice.bits() as u8 & if dice.below(2) == 0 { 3 } else { 255 });
+    }
+    body.extend(quoted);
+    body.truncate(if dice.below(4) == 0 { 8 + dice.below(52) as usize } else { 100 });
+    let mut packet = if is_six { ipv6(dice) } else { ipv4(dice) };
+    let (protocol, header) = if is_six { (6, 40) } else { (9, 20) };
+    packet[protocol] = if is_six { 58 } else { 1 };
+    packet.truncate(header);
+    packet.extend(body);
+    finished(packet)
+}
+
 /// An ICMPv6 message with a hop limit.
 pub fn icmpv6(kind: u8, hop_limit: u8) -> Vec<u8> {
     let mut packet = vec![0x60, 0, 0, 0, 0, 0, 58, hop_limit];
