@@ -53,6 +53,27 @@ static void stream(int fd)
     close(one);
 }
 
+/* Linux labels what a socket of IPv6 sends only where it is connected: an answer goes by one of its own, from the same port. */
+static void answer(int fd, const char *said, struct sockaddr_in6 *to)
+{
+    struct sockaddr_in6 own;
+    socklen_t length = sizeof own;
+    int one = 1;
+    if (IN6_IS_ADDR_V4MAPPED(&to->sin6_addr)) {
+        if (sendto(fd, said, strlen(said), 0, (struct sockaddr *)to, sizeof *to) < 0)
+            perror("sendto");
+        return;
+    }
+    must(getsockname(fd, (struct sockaddr *)&own, &length) == 0, "getsockname");
+    fd = socket(AF_INET6, SOCK_DGRAM, 0);
+    must(fd >= 0, "socket");
+    must(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0, "SO_REUSEADDR");
+    must(bind(fd, (struct sockaddr *)&own, sizeof own) == 0, "bind");
+    if (connect(fd, (struct sockaddr *)to, sizeof *to) < 0 || send(fd, said, strlen(said), 0) < 0)
+        perror("send");
+    close(fd);
+}
+
 static void datagram(int fd)
 {
     char body[2048], control[512], context[256] = "none\n";
@@ -65,8 +86,7 @@ static void datagram(int fd)
     for (one = CMSG_FIRSTHDR(&message); one; one = CMSG_NXTHDR(&message, one))
         if (one->cmsg_level == SOL_IP && one->cmsg_type == SCM_SECURITY)
             snprintf(context, sizeof context, "%.*s\n", (int)(one->cmsg_len - CMSG_LEN(0)), (char *)CMSG_DATA(one));
-    if (sendto(fd, context, strlen(context), 0, (struct sockaddr *)&from, message.msg_namelen) < 0)
-        perror("sendto");
+    answer(fd, context, &from);
 }
 
 int main(int count, char **arguments)

@@ -26,7 +26,9 @@ hosts = [
     { address = "192.168.7.9", port = 8005, protocol = "tcp" },
     { address = "192.168.7.9", port = 8005, protocol = "udp" },
     { address = "fd07::9", port = 8002, protocol = "tcp" },
+    { address = "fd07::9", port = 8002, protocol = "udp" },
     { address = "fd07::9", port = 8005, protocol = "tcp" },
+    { address = "fd07::9", port = 8005, protocol = "udp" },
 ]
 "#;
 
@@ -35,6 +37,10 @@ const LEVELS: [(&str, &str, u16); 2] = [("CONFIDENTIAL", "s2", 8002), ("SECRET",
 /// The server and the guest on the link, in both versions.
 const SERVER: [&str; 2] = ["192.168.7.1", "[fd07::1]"];
 const GUEST: [&str; 2] = ["192.168.7.9", "[fd07::9]"];
+
+/// How it is asked.
+const WAYS: [(&str, &str); 4] =
+    [("TCP4", GUEST[0]), ("TCP6", GUEST[1]), ("UDP4", GUEST[0]), ("UDP6", GUEST[1])];
 
 /// What makes the guest a host of the link: addresses, and labels by NetLabel for who is on it.
 const JOIN: [&str; 12] = [
@@ -132,23 +138,25 @@ fn a_host_whose_kernel_labels_its_packets_is_reached_and_reaches_at_its_levels_a
     for (label, level, port) in LEVELS {
         world.level("ws1", label).ok();
         let context = format!("u:r:t:{level}\n");
-        for (protocol, host) in [("TCP4", GUEST[0]), ("TCP6", GUEST[1]), ("UDP4", GUEST[0])] {
+        for (protocol, host) in WAYS {
             let mut said = String::new();
             eventually(Duration::from_secs(30), &format!("{protocol} at {label} is answered"), || {
                 said = asked(&world, protocol, host, port);
                 !said.is_empty()
             });
-            assert_eq!(said, context, "{protocol} at {label}");
+            // Of a datagram of IPv6 its kernel tells nobody the label. It has looked at it: see below.
+            let expected = if protocol == "UDP6" { "none\n" } else { &context };
+            assert_eq!(said, expected, "{protocol} at {label}");
         }
     }
     // At another label than its program's, its kernel lets nobody through, and says so.
     guest.run("dmesg -c > /dev/null");
-    for (protocol, host) in [("TCP4", GUEST[0]), ("TCP6", GUEST[1]), ("UDP4", GUEST[0])] {
+    for (protocol, host) in WAYS {
         assert_eq!(asked(&world, protocol, host, LEVELS[0].2), "", "{protocol}");
     }
     let said = guest.run("dmesg");
     let denied = |line: &str| {
         line.contains("denied  { recv }") && line.contains("u:r:t:s2") && line.contains("u:r:t:s5")
     };
-    assert!(said.lines().filter(|line| denied(line)).count() >= 3, "{said}");
+    assert!(said.lines().filter(|line| denied(line)).count() >= WAYS.len(), "{said}");
 }
