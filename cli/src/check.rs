@@ -15,6 +15,7 @@ use crate::keys::{self, Findings, Unfit};
 use crate::layers::{self, Shown};
 use crate::output::{self, Paint, count, shown};
 use crate::pin::{self, Pin};
+use crate::roots;
 use crate::site;
 
 /// Say whether a site file is sound, and if not, every problem with its place and remedy; and whether the keys that there are fit it
@@ -128,6 +129,7 @@ impl Check {
         if let Ok(site) = &parsed {
             unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
             unfit.extend(guards::unfit(site, path));
+            unfit.extend(roots::unfit(site));
         }
         let exceptions = parsed.as_ref().map(guards::exceptions).unwrap_or_default();
         let layers = parsed.as_ref().map(|site| self.layers(site)).unwrap_or_default();

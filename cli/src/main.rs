@@ -33,6 +33,7 @@ mod posture;
 mod programs;
 mod reference;
 mod reload;
+mod roots;
 mod running;
 mod service;
 mod session;

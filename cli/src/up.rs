@@ -332,6 +332,9 @@ fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<()
         if state.is_dir() {
             crate::pin::hold(&site, state)?;
         }
+        if let Some(unfit) = crate::roots::unfit(&site).first() {
+            return Err(format!("{}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy));
+        }
         if let Some(line) = crate::layers::lines(&site, state, programs).iter().find(|line| line.refuses()) {
             return Err(format!(
                 "the site claims two layers, and they are one by their {}: {} (`levee check` shows every requirement)",

@@ -153,8 +153,8 @@ mod tests {
     const MAKER: u64 = 256;
     /// Processes and threads of one that makes an image, with the programs that it runs.
     const MAKER_PROCESSES: u64 = 32;
-    /// Makers at a time: of labels' stores, of partitions' files, of the programs' image, of a network's rules.
-    const MAKERS: u64 = 2 * making::AT_ONCE as u64 + 2;
+    /// Makers at a time: of labels' stores, of partitions' files, of the programs' image, of a partition's root, of a network's rules.
+    const MAKERS: u64 = 2 * making::AT_ONCE as u64 + 3;
 
     #[test]
     fn the_units_bound_what_runs_in_their_own_group_by_the_sum_of_what_that_may_use() {

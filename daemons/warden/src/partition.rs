@@ -7,9 +7,11 @@ use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Pro
 use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
+use crate::maker::Maker;
 use crate::making::Image;
 use crate::networks::{self, Attached};
 use crate::options::Options;
+use crate::programs::{Images, Wanted};
 use crate::ruleset::PARTITION;
 use crate::uids::{Own, Uids};
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
@@ -21,7 +23,7 @@ use levee_sys::cgroup::{Cgroup, Limits};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -90,6 +92,8 @@ pub struct Partition {
     has_interfaces: bool,
     /// Whether something of an earlier run has its files open.
     held: Held,
+    /// Who makes its root.
+    maker: Option<Maker>,
     state: State,
     logs: Option<Logs>,
     starts: u32,
@@ -106,7 +110,7 @@ pub struct Resources<'a> {
     pub site: &'a Site,
     /// The warden's uids.
     pub uids: &'a Uids,
-    /// The image of the site's programs.
+    /// The image of the site's programs, or of its own root.
     pub image: PathBuf,
     /// Its own networks, if the site gives it any.
     pub attached: Option<&'a Attached>,
@@ -135,6 +139,7 @@ impl Partition {
                     rule,
                     has_interfaces: networks::has_interfaces(site, asked.name()),
                     held: Held::default(),
+                    maker: None,
                     state: State::Waits,
                     logs: None,
                     starts: 0,
@@ -190,6 +195,33 @@ impl Partition {
         matches!(self.state, State::Ends(..))
     }
 
+    /// The image of its own root, once it is there, if it is to have one. One that is not there is made, unless the makers have enough to do.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn root(
+        &mut self,
+        images: &Images,
+        busy: bool,
+        options: &Options,
+        waits: &mut Waits,
+    ) -> Option<Result<Option<PathBuf>, Fatal>> {
+        let wanted = Wanted::root(Path::new(self.asked.root()?));
+        let made = match self.maker.as_ref().map(Maker::over) {
+            Some(None) => return Some(Ok(None)),
+            Some(Some(made)) => made.map_err(|why| Fatal::new("make its root", why)),
+            None => Ok(()),
+        };
+        self.maker = None;
+        Some(made.and_then(|()| {
+            let image = images.find(&wanted);
+            if image.is_none() && !busy {
+                self.maker = Some(images.make(&wanted, &options.programs, waits)?);
+            }
+            Ok(image)
+        }))
+    }
+
     /// Whether it is to wait, since something of an earlier run has its files open still.
     ///
     /// # Errors
@@ -241,7 +273,10 @@ impl Partition {
             files: Files::Store { own: self.files(options).1, below: None },
             extra: Vec::new(),
             scratch: SCRATCH,
-            programs: Programs::Image(image.clone()),
+            programs: match self.asked.root() {
+                Some(_) => Programs::Root(image.clone()),
+                None => Programs::Image(image.clone()),
+            },
             needs: self.asked.needs().clone(),
             contexts,
         }
@@ -374,8 +409,14 @@ impl Partition {
         if self.is_ending() { Vec::new() } else { std::mem::take(&mut self.waiting) }
     }
 
+    /// Whether its root is being made.
+    pub fn is_making(&self) -> bool {
+        self.maker.is_some()
+    }
+
     /// Kills what is in it; when that has ended it is off, or starts again.
     fn end(&mut self, off: Option<String>) {
+        self.maker.take().iter().for_each(Maker::kill);
         self.state = match std::mem::replace(&mut self.state, State::Waits) {
             State::Runs(mut running) => {
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.
@@ -474,7 +515,7 @@ fn launch(
     let missing = || levee_sys::Error::invalid("start its program", "it has no log");
     let log = logs.ok_or_else(missing)?.end("program", uids.service(slot), true)?;
     let argv = asked.command().to_vec();
-    let mut env = vec!["PATH=/usr/bin:/usr/sbin".to_owned(), "HOME=/srv/own".to_owned()];
+    let mut env = vec!["PATH=/usr/bin:/usr/sbin:/bin:/sbin".to_owned(), "HOME=/srv/own".to_owned()];
     if !ends.is_empty() {
         // As systemd passes descriptors (sd_listen_fds_with_names(3)): from 3 on.
         let names: Vec<&str> = ends.iter().map(|(name, _)| name.as_str()).collect();

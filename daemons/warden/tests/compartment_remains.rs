@@ -36,7 +36,7 @@ fn a_step_that_cannot_be_done_is_named_and_leaves_nothing() {
     spec.extra.push(("/proc/in/the/way".into(), String::new()));
     spec.extra.push(("/dev/null".into(), String::new()));
     let error = lab.try_start(&Plan::new(&spec)).unwrap_err();
-    assert_eq!(error.step(), "make directory /dev", "{error}");
+    assert_eq!(error.step(), "make device /dev/null (character 1:3)", "{error}");
     before.unchanged(&lab);
 
     let mut spec = lab.spec.clone();

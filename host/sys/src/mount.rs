@@ -138,6 +138,13 @@ pub fn make_private() -> Result<()> {
         .step(|| "make all mounts private".into())
 }
 
+/// Shows the mount at `path` at `to` as well, without what is mounted below it.
+pub fn same(path: &str, to: &str) -> Result<()> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let root = rustix::mount::open_tree(CWD, path, flags).step(|| format!("copy the mount at {path}"))?;
+    Mount::from_fd(root).attach(to)
+}
+
 /// Makes the mount at `path` the root, and detaches the old root with everything below it.
 pub fn change_root(path: &str) -> Result<()> {
     rustix::process::chdir(path).step(|| format!("enter {path}"))?;

@@ -13,7 +13,7 @@ use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::values::{PARTITION_NAME, command, label, quantity as read_quantity, unknown_word};
 use super::wire::{self, ReadWire, Wire};
-use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference};
+use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference, root};
 use crate::flow::{self, Passage, Step};
 use crate::label::{Label, Range};
 use crate::names::{ChannelName, PartitionName, UserName};
@@ -57,6 +57,7 @@ pub struct Partition {
     name: PartitionName,
     label: Label,
     command: Vec<String>,
+    root: Option<String>,
     memory: u64,
     reserved: u64,
     processes: u32,
@@ -82,6 +83,11 @@ impl Partition {
     /// Its program's absolute path and arguments: at least the former.
     pub fn command(&self) -> &[String] {
         &self.command
+    }
+
+    /// Its root file system: the absolute path of a directory, or of an image (squashfs or EROFS); `None`: the host's programs.
+    pub fn root(&self) -> Option<&str> {
+        self.root.as_deref()
     }
 
     /// Bytes of memory that it may have.
@@ -319,6 +325,7 @@ fn partition(
     };
     let needs = needs::needs(reader, keys);
     let software = needs::software(reader, keys);
+    let root = root::root(reader, keys);
     let (name, label, reserved, memory) = (name?, label?, reserved?, memory?);
     if reserved > memory {
         let what = format!("`{}` has more memory reserved than it may use", name.value);
@@ -328,6 +335,7 @@ fn partition(
         name: name.value.clone(),
         label: label.value.clone(),
         command: command?,
+        root: root?,
         memory,
         reserved,
         processes: u32::try_from(processes?).ok()?,

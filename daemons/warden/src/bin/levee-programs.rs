@@ -1,7 +1,7 @@
-//! levee-programs: makes the image of the programs that a site's services need, so that the warden need not wait. It starts it,
+//! levee-programs: makes the image of the programs that a site's services need, or of a partition's root, so that the warden need not wait. It starts it,
 //! as nobody in particular; nobody else has a use for it.
 //!
-//! `levee-programs KEY [--program PATH | --software WORD]...`, with the directory in memory as descriptor 3; status 0 once the
+//! `levee-programs KEY [--program PATH | --software WORD | --root PATH]...`, with the directory in memory as descriptor 3; status 0 once the
 //! image is there.
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,9 @@ fn main() -> ExitCode {
     let made = Wanted::parse(std::env::args().skip(1)).and_then(|wanted| {
         let memory = inherited(3).map_err(|e| format!("no directory to put the image in: {e}"))?;
         let cache = std::fs::File::open(programs::CACHE).map_err(|e| format!("{}: {e}", programs::CACHE))?;
-        maker::confine(&programs::READS.map(PathBuf::from), &[memory.as_fd(), cache.as_fd()])?;
+        let reads: Vec<_> =
+            programs::READS.map(PathBuf::from).into_iter().chain(wanted.root.clone()).collect();
+        maker::confine(&reads, &[memory.as_fd(), cache.as_fd()])?;
         programs::make(&wanted, memory)
     });
     match made {

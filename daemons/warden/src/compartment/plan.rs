@@ -37,7 +37,7 @@ impl Plan {
                 outside.push(Outside::Image { path: below.clone(), read_only: true });
             }
         }
-        if let Programs::Image(path) = &spec.programs {
+        if let Programs::Image(path) | Programs::Root(path) = &spec.programs {
             outside.push(Outside::Programs { path: path.clone() });
         }
         outside.push(Outside::Process1);

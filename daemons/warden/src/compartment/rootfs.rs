@@ -50,7 +50,10 @@ fn etc(spec: &Spec) -> [(&'static str, String); 6] {
 }
 
 pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
-    let mut steps = vec![Inside::Root { bytes: ROOT_BYTES }];
+    let mounted = match &spec.files {
+        Files::Store { below, .. } => 1 + usize::from(below.is_some()),
+        Files::Scratch { .. } => 0,
+    };
     let directory = |path: &str| Inside::Directory { path: path.to_owned() };
     let link = |path: &str, to: &str| Inside::Link { path: path.to_owned(), to: to.to_owned() };
     let file = |path: &str, content: String| Inside::File { path: path.to_owned(), content };
@@ -61,26 +64,12 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         mode,
     };
 
-    steps.push(directory("/usr"));
-    let mounted = match &spec.files {
-        Files::Store { below, .. } => 1 + usize::from(below.is_some()),
-        Files::Scratch { .. } => 0,
+    let mut steps = match &spec.programs {
+        Programs::Root(_) => {
+            vec![Inside::RootImage { number: mounted, bytes: ROOT_BYTES }, directory("/etc")]
+        }
+        _ => host_software(spec, mounted),
     };
-    match &spec.programs {
-        Programs::Image(_) => steps.push(Inside::Image { number: mounted, path: "/usr".into() }),
-        Programs::Host => steps.push(Inside::Programs { from: "/usr".into(), path: "/usr".into() }),
-    }
-    steps.extend(MERGED.map(|(path, to)| link(path, to)));
-
-    steps.extend(["/etc", "/etc/nginx", "/etc/ssl", "/etc/ssl/certs"].map(directory));
-    // Hundreds of links on some hosts: mounted, because to copy them is a large part of a compartment's start.
-    if matches!(spec.programs, Programs::Image(_)) {
-        steps.push(link(ALTERNATIVES, ALTERNATIVES_INSIDE));
-    } else if std::path::Path::new(ALTERNATIVES).is_dir() {
-        steps.push(directory(ALTERNATIVES));
-        steps.push(Inside::Programs { from: ALTERNATIVES.into(), path: ALTERNATIVES.into() });
-    }
-    steps.extend(COPIED.map(|from| Inside::Copy { from: from.into(), path: from.into() }));
     steps.extend(etc(spec).into_iter().map(|(path, content)| file(path, content)));
     steps.extend(spec.extra.iter().map(|(path, content)| file(path, content.clone())));
 
@@ -121,6 +110,29 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
             steps.push(tmpfs("/home/user", *bytes, user, 0o700));
         }
     }
+    steps
+}
+
+/// A root with what the host's programs are and need.
+fn host_software(spec: &Spec, number: usize) -> Vec<Inside> {
+    let directory = |path: &str| Inside::Directory { path: path.to_owned() };
+    let link = |path: &str, to: &str| Inside::Link { path: path.to_owned(), to: to.to_owned() };
+    let mut steps = vec![Inside::Root { bytes: ROOT_BYTES }, directory("/usr")];
+    match &spec.programs {
+        Programs::Host => steps.push(Inside::Programs { from: "/usr".into(), path: "/usr".into() }),
+        _ => steps.push(Inside::Image { number, path: "/usr".into() }),
+    }
+    steps.extend(MERGED.map(|(path, to)| link(path, to)));
+
+    steps.extend(["/etc", "/etc/nginx", "/etc/ssl", "/etc/ssl/certs"].map(directory));
+    // Hundreds of links on some hosts: mounted, because to copy them is a large part of a compartment's start.
+    if matches!(spec.programs, Programs::Image(_)) {
+        steps.push(link(ALTERNATIVES, ALTERNATIVES_INSIDE));
+    } else if std::path::Path::new(ALTERNATIVES).is_dir() {
+        steps.push(directory(ALTERNATIVES));
+        steps.push(Inside::Programs { from: ALTERNATIVES.into(), path: ALTERNATIVES.into() });
+    }
+    steps.extend(COPIED.map(|from| Inside::Copy { from: from.into(), path: from.into() }));
     steps
 }
 

@@ -62,6 +62,9 @@ pub enum Programs {
     /// An image (EROFS), of which it has a block device and a file system of its own: nothing of it is shared with another
     /// compartment.
     Image(PathBuf),
+    /// An image with all of the root file system, by such a device, too: a partition's own. In it are no devices of anybody's, and it can be
+    /// written in memory alone.
+    Root(PathBuf),
     /// The host's `/usr`, through an overlay. Whoever else has the host's programs shares their inodes and pages: for a
     /// compartment that has no neighbours.
     Host,

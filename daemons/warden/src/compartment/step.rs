@@ -63,6 +63,14 @@ pub enum Inside {
         /// Bytes it may hold.
         bytes: u64,
     },
+    /// An image that the warden mounted as the root, below an overlay in memory, and a directory for devices: what it has by its names can lead
+    /// nowhere else from here on.
+    RootImage {
+        /// Which, counted from 0.
+        number: usize,
+        /// Bytes that the memory may hold.
+        bytes: u64,
+    },
     /// A directory, owned by the host's root.
     Directory {
         /// Where.
@@ -243,6 +251,14 @@ impl fmt::Display for Inside {
         match self {
             Self::PrivateMounts => f.write_str("cut its mounts off from the host's"),
             Self::Root { bytes } => write!(f, "mount a tmpfs of {} KiB to build the root in", bytes >> 10),
+            Self::RootImage { number, bytes } => {
+                write!(
+                    f,
+                    "change the root to image {} below an overlay of {} KiB in memory",
+                    number + 1,
+                    bytes >> 10
+                )
+            }
             Self::Directory { path } => write!(f, "make directory {path}"),
             Self::Link { path, to } => write!(f, "link {path} to {to}"),
             Self::File { path, content } => write!(f, "write {path} ({} bytes)", content.len()),

@@ -25,37 +25,73 @@ const LINKED: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
 /// Says what is missing or failed. Then nothing of that name is there.
 pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
+    if let Some(root) = &wanted.root {
+        return super::root::make(root, wanted, memory);
+    }
+    let alone = Alone::begin()?;
     let cache = Path::new(super::CACHE);
-    fs::create_dir_all(cache).map_err(|e| failed(super::CACHE, &e))?;
-    rustix::fs::chmod(cache, Mode::RWXU).map_err(|e| failed(super::CACHE, &e))?;
     let image = cache.join(wanted.file_name());
-    // Another warden of this host may be making the same.
-    let lock = File::open(cache).map_err(|e| failed("lock the images", &e))?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed("lock the images", &e))?;
     if image.exists() {
         // The oldest go first. One that somebody else has made keeps its time.
         let _ = touch(&image);
     } else {
-        let stage = cache.join(format!("stage-{}", rustix::process::getuid().as_raw()));
-        remove(&stage).map_err(|e| failed("clear the last attempt", &e))?;
-        let made = pack(wanted, &stage, &image);
-        let cleared = remove(&stage).map_err(|e| failed("clear up", &e));
-        made.and(cleared)?;
+        let root = alone.stage().join("root");
+        let files = wanted.files()?;
+        fs::create_dir_all(&root).map_err(|e| failed(&root.display().to_string(), &e))?;
+        copy_all(&files, &root)?;
+        pack(alone.stage(), &root, &image)?;
     }
+    alone.end()?;
     load(&image, wanted, memory).map_err(|e| failed("load the image into memory", &e))?;
     prune(cache, &image).map_err(|e| failed("remove old images", &e))
 }
 
-fn pack(wanted: &Wanted, stage: &Path, image: &Path) -> Result<(), String> {
-    let files = wanted.files()?;
-    let root = stage.join("root");
-    fs::create_dir_all(&root).map_err(|e| format!("make {}: {e}", root.display()))?;
-    copy_all(&files, &root)?;
+/// The cache, which nobody else changes while this lives: another warden of this host may be making the same.
+#[derive(Debug)]
+pub(super) struct Alone {
+    stage: PathBuf,
+    _lock: File,
+}
+
+impl Alone {
+    /// Waits for those who have it.
+    pub fn begin() -> Result<Self, String> {
+        let cache = Path::new(super::CACHE);
+        let failed = |e: io::Error| format!("{}: {e}", super::CACHE);
+        fs::create_dir_all(cache).map_err(failed)?;
+        rustix::fs::chmod(cache, Mode::RWXU).map_err(|e| failed(e.into()))?;
+        let lock = File::open(cache).map_err(failed)?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
+        let stage = cache.join(format!("stage-{}", rustix::process::getuid().as_raw()));
+        remove(&stage).map_err(|e| format!("clear the last attempt: {e}"))?;
+        Ok(Self { stage, _lock: lock })
+    }
+
+    /// Where what is not finished is, once it is made.
+    pub fn stage(&self) -> &Path {
+        &self.stage
+    }
+
+    /// Clears up.
+    pub fn end(&self) -> Result<(), String> {
+        remove(&self.stage).map_err(|e| format!("clear up: {e}"))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // What is left is removed by the next.
+        let _ = remove(&self.stage);
+    }
+}
+
+/// Packs `root` as `image`.
+pub(super) fn pack(stage: &Path, root: &Path, image: &Path) -> Result<(), String> {
     let unfinished = stage.join("image");
     let output = Command::new("mkfs.erofs")
         // No attributes, everything root's; compressed, it would be unpacked by every label that reads it.
         .args(["-x-1", "--all-root"])
-        .args([&unfinished, &root])
+        .args([unfinished.as_path(), root])
         .env("TMPDIR", stage)
         .stdin(Stdio::null())
         .output()
@@ -124,7 +160,7 @@ fn copy(from: &Path, root: &Path) -> io::Result<()> {
 }
 
 /// Writes the image into the directory in memory, under its name once it is whole.
-fn load(image: &Path, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
+pub(super) fn load(image: &Path, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
     let unfinished = format!("{}.new", wanted.file_name());
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
     let to = rustix::fs::openat(&memory, unfinished.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
@@ -136,7 +172,7 @@ fn load(image: &Path, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
     for entry in rustix::fs::Dir::new(listed)? {
         let entry = entry?;
         let other = entry.file_name().to_bytes();
-        if other.ends_with(b".erofs") && other != name.as_bytes() {
+        if wanted.replaces(other) {
             rustix::fs::unlinkat(&memory, entry.file_name(), AtFlags::empty())?;
         }
     }
@@ -189,17 +225,19 @@ impl Wanted {
     /// What is wrong with it.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
-        let key =
-            arguments.next().ok_or("usage: levee-programs KEY [--program PATH | --software WORD]...")?;
-        let (mut programs, mut software) = (Vec::new(), Vec::new());
+        let key = arguments
+            .next()
+            .ok_or("usage: levee-programs KEY [--program PATH | --software WORD | --root PATH]...")?;
+        let (mut programs, mut software, mut root) = (Vec::new(), Vec::new(), None);
         while let Some(flag) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "--program" => programs.push(value),
                 "--software" => software.push(value),
+                "--root" => root = Some(value.into()),
                 _ => return Err(format!("unknown argument {flag}")),
             }
         }
-        Ok(Self { programs, software, key })
+        Ok(Self { programs, software, root, key })
     }
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `inventory` | which files: the packages of the programs that the site names, and what those need |
 //! | `build` | how an image is made, by a process of its own (levee-programs), and put into memory |
+//! | `root` | how the image of a partition's own root is made, by the same process |
 //! | here | the warden's side: which image a site wants, that it is there, and who waits for it |
 //!
 //! Labels that ran programs from one file system would share its inodes and the pages of its files: a page that one has read, or a
@@ -13,6 +14,7 @@
 
 mod build;
 mod inventory;
+mod root;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -62,6 +64,8 @@ pub struct Wanted {
     pub programs: Vec<String>,
     /// Packages, and paths that come as they are.
     pub software: Vec<String>,
+    /// What a partition's root is made from, and then nothing else is.
+    pub root: Option<PathBuf>,
     key: String,
 }
 
@@ -79,7 +83,7 @@ impl Wanted {
             }
             software.extend(service.software().iter().cloned());
         }
-        for partition in site.partitions() {
+        for partition in site.partitions().iter().filter(|one| one.root().is_none()) {
             let words = partition.command().iter();
             programs.extend(words.flat_map(|word| inventory::paths(word)).map(str::to_owned));
             software.extend(partition.software().iter().cloned());
@@ -109,19 +113,43 @@ impl Wanted {
         }
         let digest = hash.finalize();
         let key = levee_policy::audit::hex(digest.get(..12).unwrap_or_default());
-        Self { programs, software, key }
+        Self { programs, software, root: None, key }
+    }
+
+    /// A partition's root, made from `path` as that is now.
+    pub fn root(path: &Path) -> Self {
+        // (What is not there is its maker's to tell.)
+        let state = path.metadata().map(|m| (m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()));
+        let hash = |what: &[u8]| levee_policy::audit::hex(Sha256::digest(what).get(..12).unwrap_or_default());
+        let key = format!(
+            "{}-{}",
+            hash(path.as_os_str().as_encoded_bytes()),
+            hash(format!("{FORM} {:?}", state.ok()).as_bytes())
+        );
+        Self { programs: Vec::new(), software: Vec::new(), root: Some(path.to_owned()), key }
+    }
+
+    /// Whether an image of this name is an older one of the same: it goes when this comes.
+    fn replaces(&self, other: &[u8]) -> bool {
+        let is_older = match &self.root {
+            // The same path as it was.
+            Some(_) => self.key.rsplit_once('-').is_some_and(|(path, _)| other.starts_with(path.as_bytes())),
+            None => other.ends_with(b".erofs"),
+        };
+        is_older && other != self.file_name().as_bytes()
     }
 
     /// What a maker is told on its command line.
     fn arguments(&self) -> impl Iterator<Item = &str> {
         let programs = self.programs.iter().flat_map(|word| ["--program", word]);
         let software = self.software.iter().flat_map(|word| ["--software", word]);
-        std::iter::once(self.key.as_str()).chain(programs).chain(software)
+        let root = self.root.iter().filter_map(|root| root.to_str()).flat_map(|root| ["--root", root]);
+        std::iter::once(self.key.as_str()).chain(programs).chain(software).chain(root)
     }
 
-    /// The image's name.
+    /// The image's name in memory; the cache has the programs' by it, too.
     pub fn file_name(&self) -> String {
-        format!("{}.erofs", self.key)
+        format!("{}.{}", self.key, if self.root.is_some() { "root" } else { "erofs" })
     }
 }
 
@@ -165,6 +193,14 @@ impl Images {
             self.maker = Some(maker.map_err(|e| Fatal::new("make the image of the services' programs", e))?);
         }
         Ok(())
+    }
+
+    /// Has a partition's root made.
+    ///
+    /// # Errors
+    /// The maker cannot be started.
+    pub fn make(&self, root: &Wanted, programs: &Path, waits: &mut Waits) -> Result<Maker, Fatal> {
+        start(root, programs, self.memory.root(), waits).map_err(|e| Fatal::new("make a partition's root", e))
     }
 
     /// Whether an image is being made.

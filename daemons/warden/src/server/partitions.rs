@@ -48,11 +48,22 @@ impl Server {
     }
 
     fn start_partition(&mut self, at: usize) -> Result<(), Fatal> {
-        let wanted = Wanted::of(&self.site);
-        let Some(image) = self.images.find(&wanted) else {
-            return self.images.begin(&wanted, &self.options.programs, &mut self.processes.waits);
-        };
+        // One at a time, as those of the programs' image.
+        let busy = self.partitions.iter().any(Partition::is_making);
+        let waits = &mut self.processes.waits;
         let Some(partition) = self.partitions.get_mut(at) else { return Ok(()) };
+        let image = match partition.root(&self.images, busy, &self.options, waits) {
+            Some(root) => root?,
+            None => {
+                let wanted = Wanted::of(&self.site);
+                let image = self.images.find(&wanted);
+                if image.is_none() {
+                    self.images.begin(&wanted, &self.options.programs, waits)?;
+                }
+                image
+            }
+        };
+        let Some(image) = image else { return Ok(()) };
         if self.partition_makers.keep(partition.log_name()) {
             return Ok(());
         }

@@ -80,6 +80,14 @@ pub(in crate::site) const PARTITION: Section = Section {
             "a list: the program's absolute path, then its arguments",
             "What runs in it. When it ends, the partition ends.",
         ),
+        may(
+            "root",
+            "the absolute path of a directory, or of an image (squashfs or EROFS)",
+            "the host's programs",
+            "Its root file system, in which `command` is. It is copied into memory when the partition starts, up to 4 GiB; again when the directory's or the \
+             image's own time has changed. All of it is read-only, root's, and without devices; /etc/passwd, group, hosts, hostname, resolv.conf and \
+             nsswitch.conf are levee's, and /dev, /proc, /run, /srv, /tmp and /var begin empty. An image needs squashfs-tools or erofs-utils.",
+        ),
         may("memory", "a size from \"16M\" to \"1T\"", "that of [limits]", "Memory that it may use."),
         may(
             "reserved",

@@ -9,6 +9,7 @@ use levee_sys::sandbox::{self, Access};
 use levee_sys::seccomp::Filter;
 use levee_sys::{Error, Result, creds, ns, selinux};
 use rustix::fs::{CWD, FileType, Mode};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
@@ -65,9 +66,12 @@ fn carry_out_one<'s>(
             let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
             Mount::new("tmpfs", &options, root)?.attach(NEW_ROOT)
         }
-        Inside::Directory { path } => {
-            rustix::fs::mkdir(new(path), mode(0o755)).map_err(|e| Error::new("make the directory", e))
-        }
+        Inside::RootImage { number, bytes } => root_image(image(images, *number)?, *bytes, labels),
+        Inside::Directory { path } => match rustix::fs::mkdir(new(path), mode(0o755)) {
+            // A partition's root can have it.
+            Err(Errno::EXIST) if Path::new(&new(path)).is_dir() => Ok(()),
+            made => made.map_err(|e| Error::new("make the directory", e)),
+        },
         Inside::Link { path, to } => {
             rustix::fs::symlink(to.as_str(), new(path)).map_err(|e| Error::new("make the link", e))
         }
@@ -87,10 +91,7 @@ fn carry_out_one<'s>(
             Mount::new("mqueue", &[], Attributes::DATA)?.attach(&new("/dev/mqueue"))?;
             labels.contexts.map_or(Ok(()), |contexts| label(&new("/dev/mqueue"), &contexts.files))
         }
-        Inside::Image { number, path } => images
-            .get(*number)
-            .ok_or_else(|| Error::invalid("find the image", "the warden gave fewer"))?
-            .attach(&new(path)),
+        Inside::Image { number, path } => image(images, *number)?.attach(&new(path)),
         Inside::ChangeRoot => {
             mount::change_root(NEW_ROOT)?;
             mount::seal_root()
@@ -122,6 +123,37 @@ fn carry_out_one<'s>(
             Filter::compile_with(super::filters::SERVICE, &groups)?.apply()
         }
     }
+}
+
+fn image(images: &[Mount], number: usize) -> Result<&Mount> {
+    images.get(number).ok_or_else(|| Error::invalid("find the image", "the warden gave fewer"))
+}
+
+/// An image as the root below an overlay, which is then at [`NEW_ROOT`] within itself, too: every link in it that a later step follows
+/// ends in it. Devices are none there but those of a tmpfs at `/dev`.
+fn root_image(image: &Mount, bytes: u64, labels: &Labels<'_>) -> Result<()> {
+    let memory = |attributes: Attributes| {
+        let size = bytes.to_string();
+        let options = [("size", size.as_str()), ("nr_inodes", "4096"), ("mode", "755")];
+        let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
+        Mount::new("tmpfs", &options, attributes)
+    };
+    memory(Attributes::default())?.attach(NEW_ROOT)?;
+    let [lower, upper, work] = ["/lower", "/upper", "/work"].map(new);
+    for path in [&lower, &upper, &work] {
+        rustix::fs::mkdir(path, mode(0o755)).map_err(|e| Error::new("make a layer", e))?;
+    }
+    image.attach(&lower)?;
+    let options = [("source", "levee"), ("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)];
+    let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
+    Mount::new("overlay", &options, Attributes::default())?.attach(NEW_ROOT)?;
+    mount::change_root(NEW_ROOT)?;
+    for path in [NEW_ROOT, "/dev"] {
+        // What is there and is no directory fails the next step.
+        let _ = rustix::fs::mkdir(path, mode(0o755));
+    }
+    mount::same("/", NEW_ROOT)?;
+    memory(Attributes { devices: true, ..Attributes::default() })?.attach(&new("/dev"))
 }
 
 /// The host's programs, to be read.
@@ -201,6 +233,11 @@ fn landlock() -> Result<()> {
 fn write(path: &str, content: &[u8]) -> Result<()> {
     if let Some(parent) = Path::new(&new(path)).parent() {
         fs::create_dir_all(parent).map_err(|e| Error::new("make its directory", e))?;
+    }
+    match fs::remove_file(new(path)) {
+        // In a partition's root it can be a link to what is not there.
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::new("replace the file", e)),
+        _ => {}
     }
     fs::write(new(path), content).map_err(|e| Error::new("write the file", e))?;
     rustix::fs::chmod(new(path), mode(0o644)).map_err(|e| Error::new("set its mode", e))

@@ -1,0 +1,158 @@
+//! A partition's root: a directory of the site's, or an image, packed anew. The kernel reads an image that levee has made, and no other;
+//! what unpacks the site's has no power but to read.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use levee_policy::site::RootImage;
+
+use super::build::{self, Alone};
+use super::inventory::entries;
+use super::{MEMORY, Wanted};
+
+/// How often what is being unpacked is measured.
+const MEASURED: Duration = Duration::from_millis(200);
+
+/// Files, links and directories that a root may have.
+const MOST: usize = 1 << 20;
+
+/// Of what is none.
+const NONE: &str = "it is neither a directory nor an image (squashfs or EROFS)";
+
+/// Makes the image of `root` in the directory `memory`.
+///
+/// # Errors
+/// Says what is missing or failed. Then nothing of its name is there.
+pub(super) fn make(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+    let alone = Alone::begin()?;
+    let tree = alone.stage().join("root");
+    fs::create_dir_all(alone.stage()).map_err(|e| format!("make {}: {e}", alone.stage().display()))?;
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", root.display());
+    let kind = root.metadata().map_err(|e| failed(&e))?;
+    if kind.is_dir() {
+        copy(root, &tree).map_err(|e| failed(&e))?;
+    } else if !kind.is_file() {
+        return Err(failed(&NONE));
+    } else {
+        unpack(root, &tree).map_err(|e| failed(&e))?;
+        open(&tree).map_err(|e| failed(&e))?;
+    }
+    let image = alone.stage().join("whole");
+    build::pack(alone.stage(), &tree, &image)?;
+    build::load(&image, wanted, memory).map_err(|e| format!("load {} into memory: {e}", root.display()))?;
+    alone.end()
+}
+
+/// Unpacks an image to `tree`.
+fn unpack(image: &Path, tree: &Path) -> Result<(), String> {
+    let mut head = Vec::new();
+    let read = File::open(image).and_then(|file| file.take(RootImage::HEAD as u64).read_to_end(&mut head));
+    read.map_err(|e| e.to_string())?;
+    let mut command = match RootImage::of(&head) {
+        None => return Err(NONE.into()),
+        Some(RootImage::Squashfs) => {
+            let mut command = Command::new("unsquashfs");
+            // Whose makes no devices: /dev is levee's. One processor, and 16 MiB for each queue.
+            command.args(["-quiet", "-no-progress", "-no-xattrs", "-processors", "1"]);
+            command.args(["-data-queue", "16", "-frag-queue", "16", "-excludes", "-dest"]);
+            command.arg(tree).arg(image).arg("dev");
+            command
+        }
+        Some(RootImage::Erofs) => {
+            let mut command = Command::new("fsck.erofs");
+            let mut to = std::ffi::OsString::from("--extract=");
+            to.push(tree);
+            command.arg(to).args(["--no-preserve-owner", "--preserve-perms"]).arg(image);
+            command
+        }
+    };
+    let program = command.get_program().to_string_lossy().into_owned();
+    let said = tree.with_file_name("said");
+    let to = File::create(&said).map_err(|e| e.to_string())?;
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(to).spawn();
+    let mut child =
+        child.map_err(|e| format!("run {program} (package squashfs-tools or erofs-utils): {e}"))?;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
+            break status;
+        }
+        if let Err(why) = bounded(tree) {
+            // It has no child of its own.
+            let _ = child.kill().and_then(|()| child.wait());
+            return Err(why);
+        }
+        thread::sleep(MEASURED);
+    };
+    if !status.success() {
+        let said = fs::read(&said).unwrap_or_default();
+        return Err(format!("{program}: {status}: {}", String::from_utf8_lossy(&said).trim()));
+    }
+    bounded(tree)
+}
+
+/// Copies a directory: plain files, links and directories, which is all that a root is to have.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let (mut bytes, mut files) = (0, 0);
+    let mut directories = vec![PathBuf::new()];
+    while let Some(below) = directories.pop() {
+        fs::create_dir(to.join(&below))?;
+        for entry in fs::read_dir(from.join(&below))? {
+            let entry = entry?;
+            let (path, metadata) = (below.join(entry.file_name()), entry.metadata()?);
+            files += 1;
+            if metadata.is_dir() {
+                directories.push(path);
+            } else if metadata.is_symlink() {
+                std::os::unix::fs::symlink(fs::read_link(entry.path())?, to.join(path))?;
+            } else if metadata.is_file() {
+                let (mut source, mut copied) = (File::open(entry.path())?, File::create(to.join(path))?);
+                bytes += io::copy(&mut (&mut source).take(MEMORY + 1), &mut copied)?;
+                copied.set_modified(metadata.modified()?)?;
+                copied.set_permissions(Permissions::from_mode(metadata.permissions().mode() & 0o777))?;
+            }
+            within(bytes, files).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether what is there is not too much.
+fn bounded(tree: &Path) -> Result<(), String> {
+    let (mut bytes, mut files) = (0u64, 0);
+    let mut directories = vec![tree.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in entries(&directory) {
+            let Ok(metadata) = entry.symlink_metadata() else { continue };
+            (bytes, files) = (bytes.saturating_add(metadata.blocks().saturating_mul(512)), files + 1);
+            if metadata.is_dir() {
+                directories.push(entry);
+            }
+        }
+        within(bytes, files)?;
+    }
+    Ok(())
+}
+
+fn within(bytes: u64, files: usize) -> Result<(), String> {
+    if bytes <= MEMORY && files <= MOST {
+        return Ok(());
+    }
+    Err(format!("it is larger than {} GiB, or has more than {MOST} files", MEMORY >> 30))
+}
+
+/// Lets every directory be read and removed: who reads the root has no other rights than anybody.
+fn open(tree: &Path) -> io::Result<()> {
+    let mut directories = vec![tree.to_owned()];
+    while let Some(directory) = directories.pop() {
+        fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
+        let below = entries(&directory).into_iter();
+        directories.extend(below.filter(|path| path.symlink_metadata().is_ok_and(|entry| entry.is_dir())));
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Needs root, e2fsprogs, erofs-utils and busybox (static): compartments whose root file system is an image of their own.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use common::{Host, Lab};
+use levee_warden::compartment::{Plan, Programs};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+
+/// The descriptors and children of this process are compared, so one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A label whose root is an image of what `fill` adds to a directory with busybox.
+fn lab(name: &str, fill: impl FnOnce(&Path)) -> Lab {
+    let mut lab = Lab::new(name);
+    let (tree, image) = (lab.directory.path().join("tree"), lab.directory.path().join("image"));
+    fs::create_dir_all(tree.join("usr/bin")).unwrap();
+    fs::copy("/usr/bin/busybox", tree.join("usr/bin/busybox")).expect("busybox (package busybox-static)");
+    for name in ["sh", "cat", "ls", "stat", "touch", "mkdir", "rm"] {
+        symlink("busybox", tree.join("usr/bin").join(name)).unwrap();
+    }
+    fill(&tree);
+    let made = Command::new("mkfs.erofs").arg("-x-1").args([&image, &tree]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    lab.spec.programs = Programs::Root(image);
+    lab.spec.extra.clear();
+    lab
+}
+
+/// A directory of the host's that nobody inside is to reach, and what is in it.
+fn outside(lab: &str) -> (tempfile::TempDir, PathBuf) {
+    let outside = tempfile::tempdir_in("/var/tmp").unwrap();
+    let file = outside.path().join("file");
+    fs::write(&file, lab).unwrap();
+    (outside, file)
+}
+
+#[test]
+fn a_root_of_its_own_is_read_below_memory_and_its_devices_are_levees() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (host, file) = outside("untouched");
+    let lab = lab("root", |tree| {
+        fs::create_dir_all(tree.join("etc")).unwrap();
+        fs::write(tree.join("mark"), "its own\n").unwrap();
+        fs::write(tree.join("etc/passwd"), "its own\n").unwrap();
+        // Links where the warden writes: one that leads to the host, one that leads nowhere.
+        symlink(&file, tree.join("etc/hostname")).unwrap();
+        symlink("../run/gone/resolv.conf", tree.join("etc/resolv.conf")).unwrap();
+        mknodat(
+            CWD,
+            tree.join("planted"),
+            FileType::CharacterDevice,
+            Mode::from_raw_mode(0o666),
+            makedev(1, 3),
+        )
+        .unwrap();
+        fs::set_permissions(tree.join("planted"), PermissionsExt::from_mode(0o666)).unwrap();
+    });
+    let before = Host::look(&lab);
+    let mut running = lab.start();
+    let mut says = |script: &str| lab.shell(&mut running, script).0;
+    assert_eq!(says("cat /mark; cat /etc/hostname"), "its own\ncompartment-root\n");
+    assert!(says("cat /etc/passwd").starts_with("root:"), "the warden's own files are there");
+    assert_eq!(says("ls /usr/bin/python3 /home/user 2>&1").matches("No such file").count(), 2);
+    // A device in the image is none; the root's own are.
+    let device = says("cat /planted 2>&1 && echo reads");
+    assert!(device.contains("Permission denied"), "{device}");
+    assert_eq!(says("cat /dev/null && echo reads"), "reads\n");
+    // Its programs write nothing but what every compartment's may.
+    for path in ["/new", "/etc/new", "/usr/new", "/mark", "/etc/hostname", "/dev/../new"] {
+        let (_, status) = lab.shell(&mut running, &format!("echo x >{path}"));
+        assert_ne!(status, 0, "{path} can be written");
+    }
+    let written = lab.shell(&mut running, "touch /tmp/new /run/new /var/new /srv/own/new && echo written").0;
+    assert_eq!(written, "written\n");
+    running.stop().unwrap();
+    before.unchanged(&lab);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "untouched");
+    drop(host);
+}
+
+#[test]
+fn a_root_whose_directories_lead_to_the_hosts_writes_nothing_there() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for name in ["etc", "dev", "tmp", "srv", "run", "var", "home", "proc", "root"] {
+        let (host, file) = outside("untouched");
+        let modes =
+            || fs::metadata(host.path()).map(|m| (m.mode(), m.uid(), m.ctime(), m.ctime_nsec())).unwrap();
+        let lab = lab(&format!("link-{name}"), |tree| symlink(host.path(), tree.join(name)).unwrap());
+        let (remains, before) = (Host::look(&lab), modes());
+        // It leads to nothing in the root, and so none starts.
+        let error = lab.try_start(&Plan::new(&lab.spec)).err();
+        assert!(error.is_some(), "{name} leads somewhere");
+        remains.unchanged(&lab);
+        assert_eq!(modes(), before, "{name}: {error:?}");
+        let names: Vec<_> = fs::read_dir(host.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!((names, fs::read_to_string(&file).unwrap()), (vec![file], "untouched".into()), "{name}");
+    }
+}
+
+#[test]
+fn two_labels_with_one_root_share_neither_its_file_system_nor_what_they_have_read_of_it() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = lab("one", |tree| fs::write(tree.join("mark"), vec![7; 1 << 20]).unwrap());
+    let mut second = Lab::new("two");
+    second.spec.programs = first.spec.programs.clone();
+    second.spec.extra.clear();
+    let (mut one, mut two) = (first.start(), second.start());
+    let Programs::Root(image) = &first.spec.programs else { panic!("no root") };
+    // A file system of a block device has pages of its own, and there is one for each device.
+    let devices = fs::read_dir("/sys/block").unwrap().filter(|entry| {
+        let backing = entry.as_ref().unwrap().path().join("loop/backing_file");
+        fs::read_to_string(backing).is_ok_and(|file| Path::new(file.trim()) == image)
+    });
+    assert_eq!(devices.count(), 2);
+    for (lab, running) in [(&first, &mut one), (&second, &mut two)] {
+        assert_eq!(lab.shell(running, "stat -c %s /mark").0, "1048576\n");
+    }
+    one.stop().unwrap();
+    two.stop().unwrap();
+}
