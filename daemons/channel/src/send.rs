@@ -4,7 +4,7 @@ use crate::above::counted;
 use crate::start::{FILTER, Far};
 use levee_aead::Library;
 use levee_daemon::below::{Below, Dropped};
-use levee_daemon::pace::Pace;
+use levee_daemon::pace::{Pace, Turns};
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
 use levee_ipc::warden::channel::{ChannelPart, Shape};
 use levee_oneway::{Run, Sender};
@@ -75,14 +75,15 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
     let mut events = Events::new()?;
     let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden = confined.ready(&mut events, Source::Warden)?;
-    let (started, mut pace) = (Instant::now(), Pace::new(shape.rate));
+    let started = Instant::now();
+    let (mut turns, mut pace) = (Turns::new(started), Pace::new(shape.rate));
     let most = usize::try_from(shape.size).map_err(|why| Fatal::new("read from the writer", why))?;
     let (mut room, mut below, mut counts) = (vec![0; most], Below::default(), Counts::default());
-    // The next turn, and the next beat, begin at this moment at the earliest.
-    let (mut next, mut beat) = (started, started);
+    // The next beat goes at this moment at the earliest.
+    let mut beat = started;
     loop {
         let now = Instant::now();
-        let due = now >= next;
+        let (next, due) = (turns.next(), now >= turns.next());
         below.wait(due)?;
         let until = if !due || below.is_ending() { beat.min(next) } else { beat };
         let mut readable = below.is_ending();
@@ -101,9 +102,9 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
         // By the clock and by what the writer has written: whoever is above, or on the wire, has no part in it.
         let now = Instant::now();
         if now >= next && readable {
-            pace.begin(now.saturating_duration_since(started));
+            turns.begin(&mut pace, now);
             let taken = below.take(&mut pace, &mut room, &mut counts.dropped);
-            next = now + pace.rest();
+            turns.end(&pace);
             taken.iter().for_each(|message| counts.take(message.as_deref()));
             let messages = taken.iter().map(Option::as_deref);
             sender.send(messages, &mut |block| wire.put(block, &mut counts)).map_err(|e| fault(&e))?;

@@ -3,7 +3,7 @@
 use crate::above::Above;
 use crate::start::FILTER;
 use levee_daemon::below::Below;
-use levee_daemon::pace::Pace;
+use levee_daemon::pace::{Pace, Turns};
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
 use levee_ipc::warden::channel::{ChannelPart, Shape};
 use levee_sys::sandbox::Sandbox;
@@ -25,15 +25,13 @@ pub fn run(shape: Shape, beginning: Beginning<ChannelPart>) -> Result<(), Fatal>
     let mut events = Events::new()?;
     let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden = confined.ready(&mut events, Source::Warden)?;
-    let (started, mut pace) = (Instant::now(), Pace::new(shape.rate));
+    let (mut turns, mut pace) = (Turns::new(Instant::now()), Pace::new(shape.rate));
     let most = usize::try_from(shape.size).map_err(|why| Fatal::new("read from the writer", why))?;
     let mut room = vec![0; most];
     let (mut below, mut above) = (Below::default(), Above::new(shape));
-    // The next turn begins at this moment at the earliest.
-    let mut next = started;
     loop {
         let now = Instant::now();
-        let due = now >= next;
+        let (next, due) = (turns.next(), now >= turns.next());
         below.wait(due)?;
         let turn = (!due || below.is_ending()).then_some(next);
         let until = [turn, above.due()].into_iter().flatten().min();
@@ -53,9 +51,9 @@ pub fn run(shape: Shape, beginning: Beginning<ChannelPart>) -> Result<(), Fatal>
         // By the clock and by what the writer has written: the reader has no part in when a turn begins, nor in how much it takes.
         let now = Instant::now();
         if now >= next && readable {
-            pace.begin(now.saturating_duration_since(started));
+            turns.begin(&mut pace, now);
             let taken = below.take(&mut pace, &mut room, &mut above.counts.dropped);
-            next = now + pace.rest();
+            turns.end(&pace);
             taken.into_iter().for_each(|message| above.take(message));
         }
         above.tell();

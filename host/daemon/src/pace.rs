@@ -1,6 +1,6 @@
 //! How much is taken from the writer, and when next: by the clock and what was taken alone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Nothing is taken more often.
 const TURN: Duration = Duration::from_millis(10);
@@ -62,6 +62,42 @@ impl Pace {
     }
 }
 
+/// A turn that begins so much later than it might have begins anew: what was not taken meanwhile is not made up for.
+const LATE: Duration = Duration::from_millis(50);
+
+/// When turns begin, each by the one before and not by when this process had the processor: how long it waited for that is what others did,
+/// and neither how much is taken nor when the next turn begins is to show it.
+#[derive(Debug)]
+pub struct Turns {
+    started: Instant,
+    next: Instant,
+}
+
+impl Turns {
+    /// The first may begin at once.
+    pub fn new(now: Instant) -> Self {
+        Self { started: now, next: now }
+    }
+
+    /// When the next may begin.
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// One begins, since it may by `now`: the pace grows by when it was to begin.
+    pub fn begin(&mut self, pace: &mut Pace, now: Instant) {
+        if now.saturating_duration_since(self.next) >= LATE {
+            self.next = now;
+        }
+        pace.begin(self.next.saturating_duration_since(self.started));
+    }
+
+    /// All that this one may take is taken.
+    pub fn end(&mut self, pace: &Pace) {
+        self.next += pace.rest();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +128,40 @@ mod tests {
                 assert!(taken + 2 * size as u64 >= due * 9 / 10, "{rate} {size}: {taken} of {due}");
             }
         }
+    }
+
+    /// When each turn was to begin, and how much it took of a writer who always has a message, where each began so much late.
+    fn turns(late: impl Fn(u32) -> Duration) -> Vec<(Duration, u64)> {
+        let start = Instant::now();
+        let (mut pace, mut turns, mut all) = (Pace::new(1 << 20), Turns::new(start), Vec::new());
+        for number in 0..1_000 {
+            let was_due = turns.next();
+            turns.begin(&mut pace, was_due + late(number));
+            let mut bytes = 0;
+            while pace.allows() {
+                pace.took(1_000);
+                bytes += 1_000;
+            }
+            turns.end(&pace);
+            all.push((was_due - start, bytes));
+        }
+        all
+    }
+
+    #[test]
+    fn how_late_the_process_runs_changes_neither_the_turns_nor_what_they_take() {
+        let prompt = turns(|_| Duration::ZERO);
+        assert_eq!(turns(|number| Duration::from_micros(u64::from(number * 7_919 % 49_999))), prompt);
+        let bytes: u64 = prompt.iter().map(|(_, bytes)| bytes).sum();
+        let (last, _) = prompt.last().unwrap();
+        assert!(
+            bytes.abs_diff((last.as_secs_f64() * f64::from(1 << 20)) as u64) < 30_000,
+            "{bytes} in {last:?}"
+        );
+        // What stood still for long does not take all at once what it has missed.
+        let after = turns(|number| if number == 500 { Duration::from_secs(60) } else { Duration::ZERO });
+        assert_eq!(after.len(), prompt.len());
+        assert!(after.iter().zip(&prompt).all(|((_, one), (_, other))| one.abs_diff(*other) <= 1_000));
     }
 
     #[test]
