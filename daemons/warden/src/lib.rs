@@ -18,6 +18,7 @@ mod held;
 mod key;
 mod label;
 pub mod labelled;
+mod layer;
 mod links;
 mod logs;
 pub mod machine;

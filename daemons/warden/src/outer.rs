@@ -8,8 +8,8 @@ use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::udp::{Dropped, SteeringGroup, SteeringKey, steering_group};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const BACKLOG: i32 = 1024;
 const REMAINS: Duration = Duration::from_secs(10);
 
 /// Opens a socket, waiting while the remains of a warden that was killed still hold its address.
-fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + REMAINS;
     loop {
         match open() {
@@ -40,7 +40,7 @@ fn patiently<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// What could not be opened, why, and what to do about it.
-fn named(what: &str, address: SocketAddr, error: &io::Error) -> io::Error {
+pub fn named(what: &str, address: SocketAddr, error: &io::Error) -> io::Error {
     let remedy = match error.kind() {
         io::ErrorKind::AddrNotAvailable => {
             "; no interface of this host has this address: give it to one, or write the host's own under `addresses`"
@@ -97,43 +97,9 @@ pub fn ike(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Vec<(Socke
         .collect()
 }
 
-/// The sockets of the second tunnel.
-#[derive(Debug)]
-pub struct Layer {
-    /// That the world reaches, each with its address.
-    pub outer: Vec<(SocketAddr, OwnedFd)>,
-    /// On the loopback interface.
-    pub inner: OwnedFd,
-}
-
 /// Where the tunnel within a second one is: on the loopback interface, whose addresses no other takes packets for (RFC 1122 3.2.1.3).
 pub fn within(port: u16) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port)
-}
-
-/// A server's sockets of the second tunnel.
-///
-/// # Errors
-/// The kernel's, with the address.
-pub fn layer(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Layer> {
-    let bind = |address| {
-        let socket = patiently(|| levee_sys::udp::bind_whole(address, QUEUE));
-        Ok((address, socket.map_err(|e| named("the second tunnel's UDP socket", address, &e))?))
-    };
-    let outer = addresses.map(bind).collect::<io::Result<_>>()?;
-    Ok(Layer { outer, inner: levee_sys::udp::bind_within(QUEUE)? })
-}
-
-/// A workstation's sockets of the second tunnel, to this server.
-///
-/// # Errors
-/// The kernel's.
-pub fn workstation_layer(server: SocketAddr) -> io::Result<Layer> {
-    let any: IpAddr =
-        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let outer = levee_sys::udp::bind_whole(SocketAddr::new(any, 0), QUEUE)?;
-    let address = levee_sys::udp::local_address(outer.as_fd())?;
-    Ok(Layer { outer: vec![(address, outer)], inner: levee_sys::udp::bind(within(0), QUEUE)? })
 }
 
 /// The trusted path's listener.

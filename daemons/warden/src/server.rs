@@ -18,6 +18,7 @@ use crate::held::Waiting;
 use crate::key::Key;
 use crate::label::ending::Endings;
 use crate::label::{CutDone, Cutting, RunningLabel};
+use crate::layer::{self, Layer};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
 use crate::memfile::sealed;
@@ -77,7 +78,7 @@ pub struct Server {
     steering: SteeringKey,
     ike: Vec<(SocketAddr, OwnedFd)>,
     /// Of the second tunnel, where the site has one.
-    layer: Option<outer::Layer>,
+    layer: Option<Layer>,
     trusted_path: OwnedFd,
     operators: OwnedFd,
     processes: Processes,
@@ -147,10 +148,12 @@ impl Server {
         let mut layer = None;
         if site.vault().is_layered() {
             // Nothing from outside reaches keyer and vaults, and nothing that they send leaves, but through the second tunnel.
-            addresses = vec![outer::within(site.server().tunnel_port())];
+            let within = outer::within(site.server().tunnel_port());
+            addresses = vec![within];
             ike_addresses.clear();
-            let all = at(site.server().layer_port());
-            layer = Some(outer::layer(all).map_err(|e| Fatal::new("open the second tunnel", e))?);
+            let all: Vec<_> = at(site.server().layer_port()).collect();
+            let made = layer::server(uids.block(), &all, within);
+            layer = Some(made.map_err(|e| Fatal::new("open the second tunnel", e))?);
         }
         let tunnels = outer::tunnels(&addresses, site.server().slots(), &steering).map_err(fault)?;
         let ike = outer::ike(ike_addresses.into_iter()).map_err(|e| Fatal::new("open IKE", e))?;

@@ -1,10 +1,11 @@
 //! What the standing processes of a server and of a workstation have in common.
 
 use crate::key::Key;
+use crate::layer::Layer;
 use crate::options::Options;
 use crate::process::{Process, Started};
 use crate::supervisor::Processes;
-use crate::{Fatal, log, outer, state};
+use crate::{Fatal, log, state};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::layer::LayerPart;
@@ -43,7 +44,7 @@ pub fn wait_for_signer(processes: &mut Processes, options: &Options, directory: 
 /// What is not there, or the process is gone.
 pub fn give_layer(
     layer: &Started<LayerPart>,
-    sockets: &outer::Layer,
+    sockets: &Layer,
     directory: &Path,
 ) -> Result<(), Box<dyn Error>> {
     for (address, socket) in &sockets.outer {

@@ -4,6 +4,7 @@
 use crate::behind::{Behind, Kept};
 use crate::compartment::Network;
 use crate::key::Key;
+use crate::layer::{self, Layer};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
 use crate::process::{Heard, Process, Start};
@@ -133,7 +134,7 @@ pub struct Workstation {
     ppk: Option<PpkId>,
     suites: Suites,
     /// The second tunnel, where there is one: where it leads, its sockets, and why nothing passes.
-    layer: Option<(SocketAddr, outer::Layer)>,
+    layer: Option<(SocketAddr, Layer)>,
     layer_down: Option<String>,
     /// The interface of the machine behind, if there is one.
     behind: Option<Kept>,
@@ -189,7 +190,8 @@ impl Workstation {
             let why = "another client's tunnel cannot go through the second one: take out `tunnel`, or `layer-port`";
             return Err(Fatal::new(format!("read {}", path.display()), why));
         }
-        let layer = layer.map(|to| outer::workstation_layer(to).map(|sockets| (to, sockets))).transpose();
+        let layer =
+            layer.map(|to| layer::workstation(uids.block(), to).map(|sockets| (to, sockets))).transpose();
         let layer = layer.map_err(|e| Fatal::new("open the second tunnel", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let pins = options.run.join(state::NETWORKS);

@@ -23,6 +23,7 @@ pub mod ns;
 pub mod pidfd;
 pub mod pipe;
 pub mod ports;
+pub mod reach;
 pub mod sandbox;
 pub mod seccomp;
 pub mod selinux;

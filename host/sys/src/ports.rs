@@ -23,7 +23,7 @@ const TRIES: u64 = 32;
 
 /// `linux/bpf.h`: commands, kinds and places of programs, helpers.
 const PROG_ATTACH: libc::c_int = 8;
-const CGROUP_SOCK_ADDR: u32 = 18;
+pub(crate) const CGROUP_SOCK_ADDR: u32 = 18;
 const ALLOW_MULTI: u32 = 2;
 const KTIME_GET_NS: i32 = 5;
 const BIND: i32 = 64;
@@ -72,7 +72,7 @@ pub fn draw_apart(group: &Cgroup) -> Result<()> {
     for family in [Family::V4, Family::V6] {
         let program = load(&program(family, u64::from_ne_bytes(key)), family);
         let program = program.step(|| "load the program for source ports".into())?;
-        attach(directory.as_raw_fd(), program.as_raw_fd(), family)
+        attach(directory.as_raw_fd(), program.as_raw_fd(), family.numbers().2)
             .step(|| "give a control group the program for source ports".into())?;
     }
     Ok(())
@@ -196,8 +196,9 @@ fn load(program: &[Instruction], family: Family) -> io::Result<OwnedFd> {
     bpf::load(CGROUP_SOCK_ADDR, family.numbers().2, &code, &mut [])
 }
 
-fn attach(directory: RawFd, program: RawFd, family: Family) -> io::Result<()> {
-    let mut attach = Attach { to: directory, program, place: family.numbers().2, flags: ALLOW_MULTI };
+/// Has a program run for a control group, at this place.
+pub(crate) fn attach(directory: RawFd, program: RawFd, place: u32) -> io::Result<()> {
+    let mut attach = Attach { to: directory, program, place, flags: ALLOW_MULTI };
     // SAFETY: the layout is PROG_ATTACH's; it has no addresses.
     unsafe { bpf::bpf(PROG_ATTACH, &mut attach) }.map(|_| ())
 }

@@ -112,8 +112,98 @@ for place in ("127.64.0.0", "127.64.0.1", "127.100.1.1"):
 print(sent)
 "#;
 
+/// Whom the sockets of a second tunnel reach, the inner by IPv4 and here the outer by IPv6: this takes them from the process, as who takes that over has them, and sends from each to each of
+/// these places. It says what was sent.
+const REACHES: &str = r#"
+import ctypes, os, socket, sys
+pid, places = int(sys.argv[1]), sys.argv[2:]
+call = ctypes.CDLL(None, use_errno=True).syscall
+of = os.pidfd_open(pid)
+for name in os.listdir("/proc/%d/fd" % pid):
+    fd = call(438, of, int(name), 0)
+    if fd < 0:
+        continue
+    try:
+        taken = socket.socket(fileno=fd)
+        if taken.type & 15 != socket.SOCK_DGRAM or taken.family not in (socket.AF_INET, socket.AF_INET6):
+            continue
+        where = taken.getsockname()
+    except OSError:
+        continue
+    for place in places:
+        address, port = place.rsplit(" ", 1)
+        to = ("::ffff:" + address if "." in address and taken.family == socket.AF_INET6 else address, int(port))
+        try:
+            taken.sendto(b"x", to)
+            print("sent", "inner" if taken.family == socket.AF_INET else "outer", place)
+        except PermissionError:
+            print("refused", "inner" if taken.family == socket.AF_INET else "outer", place)
+        except OSError as e:
+            print("error", "inner" if taken.family == socket.AF_INET else "outer", place, e)
+"#;
+
+/// What the second tunnel of this process reaches of these places, as `REACHES` says it.
+fn reaches(world: &World, of: &str, pid: u32, places: &[&str]) -> String {
+    let process = layer(pid).expect("it runs").pid.to_string();
+    let arguments = [&["-c", REACHES, process.as_str()], places].concat();
+    world.outside(of, "python3", &arguments).ok()
+}
+
 fn layer(pid: u32) -> Option<Process> {
     host::below(pid).into_iter().find(|process| process.name == "levee-layer")
+}
+
+#[test]
+fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
+    let world = World::up("reach", &site("port-reach"), &["ws1"]);
+    let server = reaches(
+        &world,
+        "server",
+        world.server_pid(),
+        &[
+            "127.0.0.1 4500",
+            "127.0.0.1 53",
+            "127.0.0.53 53",
+            "0.0.0.0 5353",
+            "::1 5353",
+            "fd77::1 5353",
+            "fd77::12 53",
+            "fd77::12 40000",
+            "ff02::fb 5353",
+        ],
+    );
+    for (verdict, whose, place) in [
+        ("sent", "inner", "127.0.0.1 4500"),
+        ("refused", "inner", "127.0.0.1 53"),
+        ("refused", "inner", "127.0.0.53 53"),
+        ("refused", "inner", "0.0.0.0 5353"),
+        ("refused", "outer", "::1 5353"),
+        ("refused", "outer", "fd77::1 5353"),
+        ("refused", "outer", "fd77::12 53"),
+        ("sent", "outer", "fd77::12 40000"),
+        ("refused", "outer", "ff02::fb 5353"),
+    ] {
+        assert!(
+            server.contains(&format!("{verdict} {whose} {place}\n")),
+            "{verdict} {whose} {place}\n{server}"
+        );
+    }
+    let workstation = world.workstation_pids().next().expect("it runs");
+    let said = reaches(
+        &world,
+        "ws1",
+        workstation,
+        &["fd77::1 4433", "fd77::1 7443", "fd77::12 40000", "127.0.0.1 53", "127.0.0.53 5353"],
+    );
+    for (verdict, whose, place) in [
+        ("sent", "outer", "fd77::1 4433"),
+        ("refused", "outer", "fd77::1 7443"),
+        ("refused", "outer", "fd77::12 40000"),
+        ("refused", "inner", "127.0.0.1 53"),
+        ("refused", "inner", "127.0.0.53 5353"),
+    ] {
+        assert!(said.contains(&format!("{verdict} {whose} {place}\n")), "{verdict} {whose} {place}\n{said}");
+    }
 }
 
 #[test]
