@@ -193,23 +193,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         }
         return Ok(true);
     }
-    let table = match &ask.table {
-        Some(path) => Channel::parse(&fs::read_to_string(path)?),
-        None => Channel::all(),
-    };
-    let wanted =
-        |c: &Channel| ask.only.is_empty() || ask.only.iter().any(|only| c.name.contains(only.as_str()));
-    let mut channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
-    if ask.apart || ask.processors {
-        channels.iter_mut().for_each(|c| c.processors = Processors::Apart);
-    }
-    if ask.machine.is_some() {
-        channels.iter_mut().for_each(|c| c.allowed = c.machine);
-        channels.retain(|c| c.from != From::Partition);
-    }
-    if channels.is_empty() {
-        return Err(io::Error::other("no channel has such a name"));
-    }
+    let channels = channels(ask)?;
     let stamp: String = crate::host::now().chars().filter(char::is_ascii_alphanumeric).collect();
     let dir = ask
         .out
@@ -269,6 +253,28 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         eprintln!("beyond its bound: {}", report::line(f));
     }
     Ok(beyond.is_empty() || !ask.check)
+}
+
+/// Those that are asked for.
+fn channels(ask: &Ask) -> io::Result<Vec<Channel>> {
+    let table = match &ask.table {
+        Some(path) => Channel::parse(&fs::read_to_string(path)?),
+        None => Channel::all(),
+    };
+    let wanted =
+        |c: &Channel| ask.only.is_empty() || ask.only.iter().any(|only| c.name.contains(only.as_str()));
+    let mut channels: Vec<Channel> = table.map_err(io::Error::other)?.into_iter().filter(wanted).collect();
+    if ask.apart || ask.processors {
+        channels.iter_mut().for_each(|c| c.processors = Processors::Apart);
+    }
+    if ask.machine.is_some() {
+        channels.iter_mut().for_each(|c| c.allowed = c.machine);
+        channels.retain(|c| c.from != From::Partition);
+    }
+    if channels.is_empty() {
+        return Err(io::Error::other("no channel has such a name"));
+    }
+    Ok(channels)
 }
 
 fn form(machine: Option<&Path>) -> Form {

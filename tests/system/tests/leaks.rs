@@ -93,7 +93,8 @@ fn what_a_driver_above_changes_below_is_known() {
 fn the_meter_measures_where_the_label_above_has_a_processor_for_itself() {
     let directory = tempfile::tempdir().unwrap();
     let (levee, out) = (levee_system::programs().join("levee"), levee_system::text(directory.path()));
-    let arguments = ["lab", "leak", "--quick", "--only", "run queue", "--processors", "--json", "--out", &out];
+    let arguments =
+        ["lab", "leak", "--quick", "--only", "run queue", "--processors", "--json", "--out", &out];
     let said = levee_system::sh(&levee_system::text(&levee), &arguments).ok();
     let run: levee_lab::leak::Run = serde_json::from_str(&said).unwrap();
     assert!(run.processors && run.findings.len() == 1, "{said}");
