@@ -260,7 +260,7 @@ fn the_list_says_how_large_each_form_of_each_experiment_is() {
     // 12 blocks of 7 workloads, the baseline twice and another arm
     assert_eq!(form("same", 0)["trials"], 12 * 7 * 3);
     assert!(form("mysea", 0)["minutes"].as_f64() < Some(2.0), "{table}");
-    assert_eq!(form("mysea", 1)["arms"], 32);
+    assert_eq!(form("mysea", 1)["arms"], 36);
 }
 
 fn value(v: &impl serde::Serialize) -> Value {

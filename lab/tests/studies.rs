@@ -3,7 +3,7 @@
 use levee_lab::analysis::Verdict;
 use levee_lab::host::Env;
 use levee_lab::study::run::{Manifest, Sample, is_study, manifest, report, samples};
-use levee_lab::study::{self, Study};
+use levee_lab::study::{self, Goal, Study};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,12 @@ const LAB: &str = env!("CARGO_BIN_EXE_levee-lab");
 
 /// Four rows, of which one costs half as much again in a compartment, one two thirds, and two nothing.
 fn made_up(dir: &Path, slower: f64, quicker: f64) {
-    let study = Study::named("partition").expect("it comes with the program").expect("it can be read");
+    let mut study = Study::named("partition").expect("it comes with the program").expect("it can be read");
+    study.goals.push(Goal {
+        arm: "compartment".into(),
+        rows: ["fork", "null-call"].map(str::to_owned).to_vec(),
+        most: None,
+    });
     let mut form = study.forms["quick"].clone();
     form.rows = Some(["fork", "stat", "null-call", "int-add"].map(str::to_owned).to_vec());
     form.arms = Some(vec!["native".into(), "compartment".into()]);
@@ -67,6 +72,9 @@ fn a_planted_cost_and_a_planted_gain_are_told_first_and_nothing_else_is() {
         page.contains("| fork, compartment | at most ×1.05 | ×1.50") && page.contains("**not reached**"),
         "{page}"
     );
+    let of = |row: &str| page.lines().find(|l| l.starts_with(&format!("| {row}, compartment | within the floor, ±")));
+    assert!(of("fork").is_some_and(|l| l.ends_with("| **not reached** |")), "{page}");
+    assert!(of("null-call").is_some_and(|l| l.ends_with("| reached: no more than noise |")), "{page}");
     // the paper's own figures beside ours
     assert!(page.contains("| fork | 188 | 698 | 432 | ×2.30 |"), "{page}");
 }

@@ -201,8 +201,9 @@ pub struct Goal {
     pub arm: String,
     /// These rows.
     pub rows: Vec<String>,
-    /// Take at most so many times the baseline.
-    pub most: f64,
+    /// Take at most so many times the baseline; where it is not said, no more than the machine's noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<f64>,
 }
 
 /// How much is measured.

@@ -277,20 +277,21 @@ fn goals(m: &Manifest, s: &Summary) -> String {
     let mut out = String::new();
     for g in &m.study.goals {
         for row in &g.rows {
-            let Some(c) = effect(s, row, &g.arm).and_then(|e| e.cost) else { continue };
+            let Some((e, c)) = effect(s, row, &g.arm).and_then(|e| Some((e, e.cost?))) else { continue };
             let (r, lo, hi) = c.ratio();
-            let word = match () {
-                () if hi <= g.most => "reached",
-                () if lo > g.most => "**not reached**",
-                () => "not told: the interval holds it",
+            let word = match g.most {
+                Some(most) if hi <= most => "reached",
+                Some(most) if lo > most => "**not reached**",
+                Some(_) => "not told: the interval holds it",
+                None if e.verdict == Verdict::Cost => "**not reached**",
+                None => "reached: no more than noise",
             };
-            let _ = writeln!(
-                out,
-                "| {row}, {} | at most {} | {} ({lo:.2}–{hi:.2}) | {word} |",
-                g.arm,
-                times(g.most),
-                times(r)
+            let goal = g.most.map_or_else(
+                || format!("within the floor, {}", floor_text(e.floor.exp())),
+                |most| format!("at most {}", times(most)),
             );
+            let _ =
+                writeln!(out, "| {row}, {} | {goal} | {} ({lo:.2}–{hi:.2}) | {word} |", g.arm, times(r));
         }
     }
     if out.is_empty() {
