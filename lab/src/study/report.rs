@@ -290,8 +290,7 @@ fn goals(m: &Manifest, s: &Summary) -> String {
                 || format!("within the floor, {}", floor_text(e.floor.exp())),
                 |most| format!("at most {}", times(most)),
             );
-            let _ =
-                writeln!(out, "| {row}, {} | {goal} | {} ({lo:.2}–{hi:.2}) | {word} |", g.arm, times(r));
+            let _ = writeln!(out, "| {row}, {} | {goal} | {} ({lo:.2}–{hi:.2}) | {word} |", g.arm, times(r));
         }
     }
     if out.is_empty() {

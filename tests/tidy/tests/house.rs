@@ -281,3 +281,56 @@ fn the_repository_speaks_of_levee_alone() {
     }
     none(&problems);
 }
+
+/// Lines that may run as root on a host. Who needs more takes others away, or says here why not.
+const ROOT: usize = 10_600;
+
+/// Of a file of the warden's: the part of the table in ARCHITECTURE that it counts in; `None` for the short programs and tests.
+fn part(path: &str) -> Option<&'static str> {
+    let path = path.strip_prefix("daemons/warden/src/").filter(|path| path.ends_with(".rs"))?;
+    let is_of = |directory: &str| path.starts_with(directory);
+    Some(match path {
+        _ if is_of("bin/") || path.contains("/tests") => return None,
+        "compartment/inside/build.rs" | "compartment/inside/mod.rs" => "| `compartment/inside/build.rs`",
+        _ if is_of("compartment/inside") => "| the rest of `compartment/inside`",
+        "machine/qemu.rs" => "| `machine/qemu.rs`",
+        "compartment/fill.rs" | "maker/confine.rs" => "| `machine/image`",
+        _ if is_of("machine/image") => "| `machine/image`",
+        "programs/build.rs" | "programs/inventory.rs" | "programs/root.rs" => "| `programs/build.rs`",
+        "rules/mod.rs" => "| everything else",
+        _ if is_of("rules/") => "| `rules`",
+        "planned.rs" => "| `planned.rs`",
+        "compartment/wait.rs" => "| `compartment/wait.rs`",
+        _ if is_of("machine/guest") => "| `machine/guest`",
+        _ if is_of("machine") => "| `machine` but",
+        _ => "| everything else",
+    })
+}
+
+#[test]
+fn so_much_runs_as_root_as_architecture_says_and_no_more_than_it_may() {
+    let all = tree();
+    let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
+    for (file, part) in all.iter().filter_map(|file| Some((file, part(&file.path)?))) {
+        let lines = file.text.lines().map(str::trim).take_while(|line| !line.starts_with("#[cfg(test)]"));
+        *counted.entry(part).or_default() +=
+            lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+    }
+    let text = all.iter().find(|file| file.path == "docs/ARCHITECTURE.md").map_or("", |file| &file.text);
+    let (_, table) = text.split_once("What runs as root, and as what.").expect("the table");
+    // Lines in the last column, rounded to tens.
+    let said = |part: &str| {
+        let line = table.lines().find(|line| line.starts_with(part)).unwrap_or_else(|| panic!("no {part}"));
+        let last = line.trim_end_matches('|').rsplit('|').next().unwrap_or_default();
+        last.trim().replace(',', "").parse::<usize>().unwrap_or_else(|e| panic!("{line}: {e}"))
+    };
+    let wrong = |part: &str, lines: usize| {
+        (said(part).abs_diff(lines) > 10).then(|| format!("{part}: {lines} lines, it says {}", said(part)))
+    };
+    let mut problems: Vec<String> = counted.iter().filter_map(|(part, lines)| wrong(part, *lines)).collect();
+    let roots = ["| everything else", "| `machine` but", "| `compartment/inside/build.rs`"];
+    let root = roots.iter().map(|part| counted.get(part).copied().unwrap_or(0)).sum();
+    problems.extend(wrong("| in all, as root", root));
+    problems.extend((root > ROOT).then(|| format!("{root} lines run as root, at most {ROOT}")));
+    none(&problems);
+}
