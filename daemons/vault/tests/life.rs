@@ -110,13 +110,13 @@ fn a_deleted_pair_and_a_refused_one_leave_no_key_in_memory() {
 #[test]
 fn traffic_flows_on_without_sessiond_and_keyer() {
     let mut bench = Bench::up(false);
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     let (nobody, _) = Channel::pair().unwrap();
     bench.server.vault.sessiond = nobody;
     let (nobody, _) = Channel::pair().unwrap();
     bench.server.vault.keyer = nobody;
     std::thread::sleep(SHORT);
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_lease_that_runs_out_ends_every_session_whatever_has_become_of_sessiond() {
     let until =
         |from_now| SessiondToVault::Until { owner: None, until: levee_sys::clock::monotonic() + from_now };
     bench.server.vault.sessiond.send(&until(SECOND * 60)).unwrap();
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     assert_eq!(bench.server.vault.report().sa_count, 1);
     // The last word counts.
     bench.server.vault.sessiond.send(&until(Duration::from_millis(600))).unwrap();
@@ -178,14 +178,14 @@ fn a_session_of_another_server_ends_with_that_servers_lease_and_the_others_go_on
         std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!((report.sa_count, report.sas[0].session), (1, session(1)), "its keys are erased, no others");
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
 }
 
 #[test]
 fn a_session_whose_record_is_replaced_by_one_without_a_selector_passes_nothing_and_goes_on_by_the_same_keys_when_it_has_them_again()
  {
     let bench = Bench::up(false);
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     let whole = record(session(1), Place::Server);
     bench.server.vault.open(levee_ipc::vault::SessionRecord { selectors: Vec::new(), ..whole.clone() });
     assert!(!bench.ping(SHORT), "nothing arrives");
@@ -195,7 +195,7 @@ fn a_session_whose_record_is_replaced_by_one_without_a_selector_passes_nothing_a
     };
     assert!(counted("selector") > 0, "it came, was of the session, and was dropped");
     bench.server.vault.open(whole);
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
 }
 
 #[test]
@@ -215,10 +215,10 @@ fn a_new_sessiond_keeps_the_sessions_it_names_and_ends_the_others() {
     let report = bench.server.vault.report();
     assert_eq!(report.sa_count, 1);
     assert_eq!(report.sas[0].session, session(1));
-    assert!(bench.ping(SECOND), "the named one was not disturbed");
+    assert!(bench.ping(5 * SECOND), "the named one was not disturbed");
     // A second `Synced` on the same channel says nothing new.
     bench.server.vault.sessiond.send(&SessiondToVault::Synced).unwrap();
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn a_new_keyer_installs_and_deletes_what_the_old_one_did() {
         .send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(SLOTS, SLOT, 1) })
         .unwrap();
     bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(1, 1, 1) }).unwrap();
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     assert_eq!(bench.server.vault.report().sa_count, 1);
 }
 
@@ -254,7 +254,7 @@ fn a_message_that_is_none_ends_the_vault_when_the_warden_sends_it_and_the_channe
     for channel in [&bench.server.vault.sessiond, &bench.server.vault.keyer] {
         channel.send(&vec![0xff_u8; 300]).unwrap();
     }
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     assert!(hear_within::<VaultToSessiond>(&bench.server.vault.sessiond, SHORT).is_none());
     bench.server.vault.sessiond = replace(&bench.server.vault, VaultPart::Sessiond);
     assert_eq!(bench.server.vault.report().sa_count, 1);
@@ -265,7 +265,7 @@ fn a_message_that_is_none_ends_the_vault_when_the_warden_sends_it_and_the_channe
 #[test]
 fn a_killed_vault_is_replaced_on_the_same_descriptors_in_under_a_second() {
     let mut bench = Bench::up(true);
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     let start = Instant::now();
     bench.server.vault.child.kill().unwrap();
     let socket: BorrowedFd<'_> = bench.server.group.slot(SLOT).unwrap();
@@ -276,7 +276,7 @@ fn a_killed_vault_is_replaced_on_the_same_descriptors_in_under_a_second() {
     bench.keys(session(1), Cipher::Aes256Gcm, true);
     // The client's side deletes the pair that its peer no longer has, as its keyer does.
     bench.client.vault.keyer.send(&levee_ipc::vault::KeyerToVault::Delete { spi: spi_of(1, 1, 1) }).unwrap();
-    assert!(bench.ping(SECOND));
+    assert!(bench.ping(5 * SECOND));
     let took = start.elapsed();
     assert!(took < SECOND, "{took:?}");
 }
@@ -297,7 +297,7 @@ fn each_aead_library_can_be_asked_for_and_speaks_with_the_other() {
     for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
         bench.keys(session(1), cipher, true);
         std::thread::sleep(Duration::from_millis(550));
-        assert!(bench.ping(SECOND), "{cipher:?}");
+        assert!(bench.ping(5 * SECOND), "{cipher:?}");
     }
 }
 

@@ -35,7 +35,7 @@ fn every_suite(vnet: bool) {
             bench.keys(session(1), cipher, esn);
             // The newest pair is in use once it has settled.
             std::thread::sleep(Duration::from_millis(550));
-            assert!(bench.ping(SECOND), "{cipher:?} {esn}");
+            assert!(bench.ping(5 * SECOND), "{cipher:?} {esn}");
             tcp(&bench, SERVER_INNER, 300_000);
             tcp(&bench, SERVER_INNER6, 300_000);
         }
@@ -56,7 +56,7 @@ fn a_tunnel_over_ipv6_carries_both_families() {
         let mut bench = Bench::with(vnet, true);
         bench.sessions();
         bench.keys(session(1), Cipher::Aes256Gcm, true);
-        assert!(bench.ping(SECOND));
+        assert!(bench.ping(5 * SECOND));
         tcp(&bench, SERVER_INNER, 300_000);
         tcp(&bench, SERVER_INNER6, 300_000);
     }
