@@ -43,6 +43,12 @@ impl Process {
         line.unwrap_or_else(|| panic!("no {key} in its status")).trim().to_owned()
     }
 
+    /// Whether it has a filter of system calls; one that has ended has none.
+    pub fn is_filtered(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("Seccomp:") && line.ends_with('2'))
+    }
+
     /// How long it has had a processor; nothing of one that has ended.
     pub fn processor_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
