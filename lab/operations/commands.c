@@ -9,6 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+// What follows in a name that begins so.
+static const char *after(const char *begin, const char *name) {
+    size_t length = strlen(begin);
+    return strncmp(name, begin, length) || !name[length] ? NULL : name + length;
+}
+
 // What `openssl speed -mr` says last in its line `+F…` (openssl-speed(1)): bytes or operations a second.
 static double said(const char *algorithm, int evp, int field) {
     int ends[2];
@@ -27,7 +33,7 @@ static double said(const char *algorithm, int evp, int field) {
         if (evp)
             execl("/usr/bin/openssl", "openssl", "speed", "-mr", "-seconds", "1", "-bytes", "8192", "-evp", algorithm, NULL);
         else
-            execl("/usr/bin/openssl", "openssl", "speed", "-mr", "-seconds", "1", algorithm, NULL);
+            execl("/usr/bin/openssl", "openssl", "speed", "-mr", "-seconds", "1", "-bytes", "8192", algorithm, NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -55,24 +61,15 @@ static double said(const char *algorithm, int evp, int field) {
     return value;
 }
 
-static double bytes(const char *algorithm) { return 1e9 / said(algorithm, 1, 3); }
-
-static double aes_cbc(double s) { (void)s; return bytes("aes-128-cbc"); }
-static double aes_gcm(double s) { (void)s; return bytes("aes-256-gcm"); }
-static double chacha(double s) { (void)s; return bytes("chacha20-poly1305"); }
-static double md5(double s) { (void)s; return bytes("md5"); }
-static double sha256(double s) { (void)s; return bytes("sha256"); }
-static double sha512(double s) { (void)s; return bytes("sha512"); }
-static double rsa_sign(double s) { (void)s; return 1e9 / said("rsa2048", 0, 3); }
-static double rsa_verify(double s) { (void)s; return 1e9 / said("rsa2048", 0, 4); }
-static double dsa_sign(double s) { (void)s; return 1e9 / said("dsa2048", 0, 3); }
-static double dsa_verify(double s) { (void)s; return 1e9 / said("dsa2048", 0, 4); }
-
-const struct op COMMANDS[] = {
-    {"openssl-aes-128-cbc", NULL, NULL, 0, aes_cbc},     {"openssl-aes-256-gcm", NULL, NULL, 0, aes_gcm},
-    {"openssl-chacha20", NULL, NULL, 0, chacha},         {"openssl-md5", NULL, NULL, 0, md5},
-    {"openssl-sha256", NULL, NULL, 0, sha256},           {"openssl-sha512", NULL, NULL, 0, sha512},
-    {"openssl-rsa-sign", NULL, NULL, 0, rsa_sign},       {"openssl-rsa-verify", NULL, NULL, 0, rsa_verify},
-    {"openssl-dsa-sign", NULL, NULL, 0, dsa_sign},       {"openssl-dsa-verify", NULL, NULL, 0, dsa_verify},
-    {NULL, NULL, NULL, 0, NULL},
-};
+double command(const char *name) {
+    const char *algorithm;
+    if ((algorithm = after("openssl/evp/", name)))
+        return 1e9 / said(algorithm, 1, 3);
+    if ((algorithm = after("openssl/old/", name))) // what has no other name
+        return 1e9 / said(algorithm, 0, 3);
+    if ((algorithm = after("openssl/sign/", name)))
+        return 1e9 / said(algorithm, 0, 3);
+    if ((algorithm = after("openssl/verify/", name)))
+        return 1e9 / said(algorithm, 0, 4);
+    return 0;
+}

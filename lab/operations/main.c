@@ -26,7 +26,7 @@
 #define BATCH 100000
 #define BATCHES 20000
 
-static const struct op *const ALL[] = {ARITHMETIC, SYSTEM, SWITCHES, FILES, MEMORY, CALCULATIONS, STORAGE, COMMANDS, STEADY};
+static const struct op *const ALL[] = {ARITHMETIC, SYSTEM, SWITCHES, FILES, MEMORY, CALCULATIONS, STORAGE, STEADY};
 const char *self;
 static int answer = 1;
 
@@ -157,7 +157,7 @@ static void job(const char *line) {
     } else if (!strcmp(name, "hog")) {
         hog(seconds);
         ns = 0;
-    } else {
+    } else if (!(ns = command(name))) {
         dprintf(answer, "refused: no such operation\n");
         return;
     }

@@ -24,7 +24,7 @@ struct op {
 };
 
 extern const struct op ARITHMETIC[], SYSTEM[], FILES[], MEMORY[], SWITCHES[], CALCULATIONS[], STORAGE[],
-    COMMANDS[], STEADY[];
+    STEADY[];
 
 // Nanoseconds of CLOCK_MONOTONIC.
 int64_t now(void);
@@ -50,6 +50,9 @@ double latency(size_t size, size_t stride, double seconds);
 double periodic(unsigned units, double seconds, double *missed, double *late);
 // How late it is woken, by the mean of times that it chose at random, in nanoseconds; and the lateness that one in a hundred exceeded.
 double woken(double seconds, double *late);
+// Other people's programs by name, `openssl/evp/ALGORITHM`, `openssl/old/…`, `openssl/sign/…`, `openssl/verify/…`: nanoseconds for a byte,
+// or for an operation, from a second's work; 0: no such name.
+double command(const char *name);
 // Whether a stream's packets on this interface, the loopback's or those of a pair, all carry labels, or none: 0 if so.
 int packets(const char *interface, const char *where, int with);
 // Takes all that it can of the processor.

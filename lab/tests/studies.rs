@@ -317,3 +317,18 @@ fn operations_are_done_natively_and_a_stopped_run_goes_on() {
     assert_eq!(second[..first.len() - 5], first[..first.len() - 5]);
     assert!(is_study(&out) && out.join("report.md").exists());
 }
+
+#[test]
+fn a_goal_holds_for_the_rows_that_it_names_or_whose_names_begin_so_and_one_that_names_none_is_refused() {
+    let goal = |name: &str| Goal { arm: "compartment".into(), rows: vec![name.to_owned()], most: None };
+    assert!(goal("openssl/").names("openssl/evp/md5") && goal("fork").names("fork"));
+    assert!(!goal("openssl").names("openssl/evp/md5") && !goal("fork").names("forks"));
+    let mut study = Study::named("labelled").expect("it comes with the program").expect("it can be read");
+    study.goals = vec![goal("openssl/")];
+    let parsed = |study: &Study| Study::parse(&toml::to_string(study).expect("TOML"));
+    parsed(&study).expect("rows begin so");
+    for wrong in ["opensslx/", "openssl"] {
+        study.goals = vec![goal(wrong)];
+        assert!(parsed(&study).is_err(), "{wrong}");
+    }
+}

@@ -199,11 +199,18 @@ pub struct Recomputed {
 pub struct Goal {
     /// In this arm.
     pub arm: String,
-    /// These rows.
+    /// These rows; a name that ends in `/` stands for all that begin with it.
     pub rows: Vec<String>,
     /// Take at most so many times the baseline; where it is not said, no more than the machine's noise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<f64>,
+}
+
+impl Goal {
+    /// Whether a row is to reach it.
+    pub fn names(&self, row: &str) -> bool {
+        self.rows.iter().any(|name| row == name || name.ends_with('/') && row.starts_with(name))
+    }
 }
 
 /// How much is measured.
@@ -295,7 +302,8 @@ impl Study {
             }
         }
         for goal in &s.goals {
-            if let Some(what) = goal.rows.iter().find(|r| !row(r)) {
+            let begins = |name: &String| name.ends_with('/') && s.rows().any(|(_, r)| r.id.starts_with(name));
+            if let Some(what) = goal.rows.iter().find(|name| !row(name) && !begins(name)) {
                 return Err(format!("a goal names {what:?}, which is no row"));
             }
         }

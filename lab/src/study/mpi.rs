@@ -153,7 +153,7 @@ pub(super) fn seen(mpi: &Mpi, ends: &[End; 2], wire: Option<&Path>) -> io::Resul
 }
 
 /// Packets and octets that one end's device has passed, both ways.
-fn passed(end: &End) -> io::Result<[f64; 2]> {
+pub(super) fn passed(end: &End) -> io::Result<[f64; 2]> {
     let net = format!("--net={}", text(&end.netns));
     let said = tool("nsenter", &[&net, "ip", "-s", "-j", "link", "show", "dev", end.device])?;
     let said: serde_json::Value = serde_json::from_str(&said)?;

@@ -248,6 +248,36 @@ impl Plain {
     }
 }
 
+/// The row of a stream in which each packet goes alone.
+const ALONE: &str = "link-packets";
+
+/// Devices at both ends that make no super-segments (TSO), until it is dropped.
+struct Alone<'a>(&'a [End; 2]);
+
+impl Alone<'_> {
+    fn make(ends: &[End; 2]) -> io::Result<Alone<'_>> {
+        let alone = Alone(ends);
+        alone.at_most("1").map(|()| alone)
+    }
+
+    fn at_most(&self, packets: &str) -> io::Result<()> {
+        for end in self.0 {
+            let net = format!("--net={}", text(&end.netns));
+            tool("nsenter", &[&net, "ip", "link", "set", "dev", end.device, "gso_max_segs", packets])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        // As Linux has it of itself.
+        if let Err(e) = self.at_most("65535") {
+            eprintln!("levee-lab: {e}");
+        }
+    }
+}
+
 /// A stream from an arm's program, or requests of a byte to it, over the arm's link: seconds for a byte, or for a request.
 fn link(mut stream: TcpStream, row: &str, job: &str, seconds: f64) -> io::Result<Measured> {
     stream.set_nodelay(true)?;
@@ -424,6 +454,23 @@ impl Places {
         }
     }
 
+    /// A stream or requests over an arm's link, with what its packets are beside.
+    fn over_link(&self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
+        let stream = self.connect(arm)?;
+        // The program stays on the last processor: who asks is beside it, since waking another one costs more than a link does; who
+        // takes a stream is on another.
+        let cpu = if row == "link-request" { processors() - 1 } else { 0 };
+        let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds, last())));
+        let [near, _] = self.ends(arm)?;
+        let before = mpi::passed(&near)?;
+        let asked = thread::spawn(move || stay_on(cpu).and_then(|()| link(stream, &row, &job, seconds)));
+        let mut measured = asked.join().map_err(|_| io::Error::other("the link's client failed"))??;
+        let after = mpi::passed(&near)?;
+        let [packets, octets] = [after[0] - before[0], after[1] - before[1]];
+        measured.counted.insert("octets a packet".to_owned(), octets / packets.max(1.0));
+        Ok(measured)
+    }
+
     /// The server of an arm of partitions.
     fn server(&self, arm: &str) -> Option<&Partitions> {
         let split = self.directions.split.as_ref().filter(|_| arm == "partition");
@@ -545,14 +592,13 @@ impl Stand for Places {
             measured.counted.extend(seen);
             return Ok(measured);
         }
+        if row == ALONE {
+            let ends = self.ends(arm)?;
+            let _packets = Alone::make(&ends)?;
+            return self.over_link(arm, "link-stream", seconds);
+        }
         if row.starts_with("link-") {
-            let stream = self.connect(arm)?;
-            // The program stays on the last processor: who asks is beside it, since waking another one costs more than a link does; who
-            // takes a stream is on another.
-            let cpu = if row == "link-request" { processors() - 1 } else { 0 };
-            let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds, last())));
-            let asked = thread::spawn(move || stay_on(cpu).and_then(|()| link(stream, &row, &job, seconds)));
-            return asked.join().map_err(|_| io::Error::other("the link's client failed"))?;
+            return self.over_link(arm, row, seconds);
         }
         if row == "find-cold" {
             // names and inodes of the whole host, and the pages of what is forgotten

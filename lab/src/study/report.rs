@@ -276,8 +276,8 @@ fn table(m: &Manifest, s: &Summary, t: &Table, arms: &[&str]) -> String {
 fn goals(m: &Manifest, s: &Summary) -> String {
     let mut out = String::new();
     for g in &m.study.goals {
-        for row in &g.rows {
-            let Some((e, c)) = effect(s, row, &g.arm).and_then(|e| Some((e, e.cost?))) else { continue };
+        for (_, row) in m.study.rows().filter(|(_, row)| g.names(&row.id)) {
+            let Some((e, c)) = effect(s, &row.id, &g.arm).and_then(|e| Some((e, e.cost?))) else { continue };
             let (r, lo, hi) = c.ratio();
             let word = match g.most {
                 Some(most) if hi <= most => "reached",
@@ -290,7 +290,13 @@ fn goals(m: &Manifest, s: &Summary) -> String {
                 || format!("within the floor, {}", floor_text(e.floor.exp())),
                 |most| format!("at most {}", times(most)),
             );
-            let _ = writeln!(out, "| {row}, {} | {goal} | {} ({lo:.2}–{hi:.2}) | {word} |", g.arm, times(r));
+            let _ = writeln!(
+                out,
+                "| {}, {} | {goal} | {} ({lo:.2}–{hi:.2}) | {word} |",
+                row.what,
+                g.arm,
+                times(r)
+            );
         }
     }
     if out.is_empty() {

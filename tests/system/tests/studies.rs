@@ -149,10 +149,34 @@ fn calculation_storage_and_network_are_measured_plain_in_a_compartment_and_over_
     let dir = tempfile::tempdir().unwrap();
     let rows =
         ["ray-trace", "fourier", "find-warm", "read-uncached", "copy-large", "copy-small", "loopback-stream"];
-    let rows = [&rows[..], &["link-stream", "link-request"]].concat();
+    let rows = [&rows[..], &["link-stream", "link-packets", "link-request"]].concat();
     let arms = ["plain", "compartment", "labelled"];
     let run = smallest(dir.path(), "labelled", &rows, &arms);
     whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    for s in all.iter().filter(|s| s.row == "link-packets" && s.seconds.is_some()) {
+        assert!(s.counted["octets a packet"] <= 1514.0, "{s:?}");
+    }
+    let largest = |arm: &str| {
+        let of = all.iter().filter(|s| s.row == "link-stream" && s.arm == arm);
+        of.filter_map(|s| s.counted.get("octets a packet")).fold(0.0_f64, |a, b| a.max(*b))
+    };
+    for arm in arms {
+        assert!(largest(arm) > 3000.0, "{arm} sends no super-segments: {all:?}");
+    }
+}
+
+#[test]
+fn each_algorithm_of_openssl_is_measured_in_both_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = ["openssl/evp/sha1", "openssl/old/ghash", "openssl/sign/dsa1024", "openssl/verify/rsa1024"];
+    let arms = ["plain", "compartment"];
+    let run = smallest(dir.path(), "labelled", &rows, &arms);
+    whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    // A kibibyte digested takes less than a signature.
+    let middle = |row: &str| all.iter().filter(|s| s.row == row).find_map(|s| s.seconds).unwrap();
+    assert!(middle("openssl/evp/sha1") * 1024.0 < middle("openssl/sign/dsa1024"), "{all:?}");
 }
 
 #[test]
