@@ -1,213 +1,18 @@
 //! The kernel's programs of a labelled link, held packet by packet against the filter in `core/labelled`.
 
-#[path = "../../../core/labelled/tests/packets/mod.rs"]
-#[allow(dead_code)] // Some are for the filter's own tests.
-mod packets;
+mod twin;
 
-use std::net::IpAddr;
-use std::time::Duration;
+use levee_labelled::{calipso, cipso, spellings};
+use levee_policy::TagForm;
+use twin::packets::{Dice, bare, fragment_of, icmpv6, ipv4, ipv6, with_hop_by_hop, with_options};
+use twin::{DROPPED, Link, MTU, PASSED, frame, hostile};
 
-use ipnet::IpNet;
-use levee_labelled::{Arrived, Drop, Filter, calipso, cipso, spellings};
-use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
-use levee_sys::bpf::Program;
-use levee_warden::labelled::programs::{Dropped, Programs};
-use packets::{Dice, bare, fragment_of, icmpv6, ipv4, ipv6, too_big, with_hop_by_hop, with_options};
-
-const MTU: u32 = 1_500;
-/// The interface that the first label's packets go to; each label has the next.
-const WIRE: u32 = 100;
-const REDIRECT: u32 = 7;
-const DROPPED: u32 = 2;
-const PASSED: u32 = 0;
 /// Generated packets of each version.
 const HOSTILE: u32 = 500_000;
 
-/// Single-level hosts: prefix, level, category.
-const HOSTS: [(&str, u8, u16); 6] = [
-    ("192.168.7.64/26", 1, 0),
-    ("192.168.7.70/32", 2, 1),
-    ("192.168.7.71/32", 3, 1),
-    ("fd07::4000/114", 1, 0),
-    ("fd07::4001/128", 2, 1),
-    ("fd07::4002/128", 3, 1),
-];
-
-fn label(level: u8, categories: impl IntoIterator<Item = u16>) -> Label {
-    Label::confidential(level, CategorySet::from_numbers(categories).unwrap())
-}
-
-fn domain(form: TagForm) -> Domain {
-    let levels = [(0, 0), (1, 3), (2, 5), (3, 9)];
-    Domain::new(16, form, levels, (0..8).map(|n| (n, n * 3))).unwrap()
-}
-
-/// One link with its filter and its programs, which have all labels of the filter's range: levels 1 and 2, categories 0 to 3.
-struct Link {
-    domain: Domain,
-    labels: Vec<Label>,
-    unlabelled: Vec<(IpNet, Label)>,
-    filter: Filter,
-    ingress: Program,
-    egress: Program,
-    programs: Programs,
-    /// What had been dropped after the packet before.
-    before: Vec<Dropped>,
-}
-
-impl Link {
-    fn new(form: TagForm) -> Self {
-        Self::with(form, false, &[])
-    }
-
-    /// One that takes IPv6 as well.
-    fn of_both() -> Self {
-        Self::with(TagForm::Bitmap, true, &[])
-    }
-
-    /// One that takes IPv6 as well, and has single-level hosts beside: a prefix of each version at one label, a host of it at another,
-    /// and one at a label that the link does not have.
-    fn beside() -> Self {
-        Self::with(TagForm::Bitmap, true, &HOSTS)
-    }
-
-    fn with(form: TagForm, six: bool, hosts: &[(&str, u8, u16)]) -> Self {
-        assert!(rustix::process::geteuid().is_root(), "this test loads BPF programs: run it as root");
-        let domain = domain(form);
-        let range = Range::new(label(1, []), label(2, 0..4)).unwrap();
-        let labels: Vec<Label> = range.labels(100).unwrap().collect();
-        let unlabelled: Vec<(IpNet, Label)> = (hosts.iter())
-            .map(|(prefix, level, category)| (prefix.parse().unwrap(), label(*level, [*category])))
-            .collect();
-        let programs = Programs::new(&domain, labels.len() as u32, 1, six, &unlabelled).unwrap();
-        for (label, at) in labels.iter().zip(0u32..) {
-            programs.add(label, at + 1, WIRE + at).unwrap();
-        }
-        programs.compartment(1).unwrap();
-        Self {
-            filter: Filter::new(domain.clone(), range).beside(unlabelled.clone()),
-            ingress: programs.ingress().unwrap(),
-            egress: programs.egress(MTU).unwrap(),
-            domain,
-            labels,
-            unlabelled,
-            programs,
-            before: Vec::new(),
-        }
-    }
-
-    /// Where there are single-level hosts, the packet is often from one or to one, or close by.
-    fn placed(&self, mut packet: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
-        for is_source in [true, false] {
-            if self.unlabelled.is_empty() || dice.below(4) == 0 {
-                continue;
-            }
-            let (net, _) = &self.unlabelled[dice.below(self.unlabelled.len() as u64) as usize];
-            let near = match net.network() {
-                IpAddr::V4(four) => {
-                    (u32::from(four) ^ dice.below(256) as u32 & mask(dice)).to_be_bytes().into()
-                }
-                IpAddr::V6(six) => (u128::from(six) ^ u128::from(dice.below(65_536) as u32 & mask(dice)))
-                    .to_be_bytes()
-                    .into(),
-            };
-            packet = packets::at(packet, is_source, near);
-        }
-        packet
-    }
-
-    fn any_label(&self, dice: &mut Dice) -> &Label {
-        &self.labels[dice.below(self.labels.len() as u64) as usize]
-    }
-
-    /// Packets that the programs dropped, by reason, as the filter counts them.
-    fn agree_on_counts(&self) {
-        let dropped = self.programs.dropped().unwrap();
-        for reason in Drop::ALL {
-            let counted: u64 = dropped.iter().filter(|d| d.reason == reason).map(|d| d.packets).sum();
-            assert_eq!(counted, self.filter.drops().of(reason), "{reason:?}");
-        }
-    }
-
-    /// Both do the same with a packet from the link. Whether it was delivered.
-    fn receive(&mut self, packet: &[u8]) -> bool {
-        let ran = self.ingress.run(&frame(packet), 0).unwrap();
-        match self.filter.receive(packet, Duration::ZERO) {
-            Ok(Arrived::At(label, expected)) => {
-                assert_eq!(ran.verdict, REDIRECT, "{packet:02x?}: {:?}", self.programs.dropped());
-                let at = self.labels.iter().position(|one| *one == label).unwrap() as u32;
-                assert_eq!(ran.note, WIRE + at, "{packet:02x?}");
-                // Octets of padding stay behind it, for the kernel to cut off.
-                assert_eq!(ran.packet[14..14 + expected.len()], expected, "{packet:02x?}");
-                true
-            }
-            Ok(Arrived::Link) => {
-                assert_eq!((ran.verdict, &ran.packet[14..]), (PASSED, packet), "{packet:02x?}");
-                false
-            }
-            Err(reason) => {
-                assert_eq!(ran.verdict, DROPPED, "{reason:?}: {packet:02x?}");
-                let after = self.programs.dropped().unwrap();
-                let before = std::mem::replace(&mut self.before, after.clone());
-                let more = |reason| {
-                    let count = |all: &[Dropped]| {
-                        all.iter().find(|d| d.arrived && d.reason == reason).map_or(0, |d| d.packets)
-                    };
-                    count(&after) - count(&before)
-                };
-                // Of tags 2, 5 and 6 and of CALIPSO the program says only that the label is unknown.
-                let coarse = [Drop::BadOption, Drop::UnknownLabel, Drop::OutOfRange].contains(&reason);
-                assert!(
-                    more(reason) == 1 || coarse && more(Drop::UnknownLabel) == 1,
-                    "{reason:?}, but {after:?}: {packet:02x?}"
-                );
-                false
-            }
-        }
-    }
-
-    /// Both do the same with a packet of a compartment.
-    fn send(&mut self, at: usize, packet: &[u8]) -> Option<Vec<u8>> {
-        let label = self.labels[at].clone();
-        let ran = self.egress.run(&frame(packet), at as u32 + 1).unwrap();
-        match self.filter.send(&label, packet, MTU as usize) {
-            Ok(expected) => {
-                assert_eq!(ran.verdict, PASSED, "{packet:02x?}: {:?}", self.programs.dropped());
-                assert_eq!(ran.packet[14..14 + expected.len()], expected, "{packet:02x?}");
-                Some(expected)
-            }
-            Err(reason) => {
-                assert_eq!(ran.verdict, DROPPED, "{reason:?}: {packet:02x?}");
-                None
-            }
-        }
-    }
-}
-
-/// Often none of an address's last bits, sometimes some.
-fn mask(dice: &mut Dice) -> u32 {
-    [0, 0, 1, 0x3f, u32::MAX][dice.below(5) as usize]
-}
-
-/// The packet behind an Ethernet header, which says that it is what its version says.
-fn frame(packet: &[u8]) -> Vec<u8> {
-    let kind = if packet.first().is_some_and(|first| first >> 4 == 6) { [0x86, 0xdd] } else { [8, 0] };
-    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, packet].concat()
-}
-
 #[test]
 fn what_is_sent_arrives_at_its_label_in_every_tag() {
-    for (_, form) in TagForm::ALL {
-        let (mut link, mut dice) = (Link::new(form), Dice(1));
-        for n in 0..1_000 {
-            let at = n % link.labels.len();
-            let packet = ipv4(&mut dice);
-            let sent = link.send(at, &packet).unwrap();
-            assert!(sent.len() > packet.len());
-            assert!(link.receive(&[&sent[..], &[0; 6]].concat()));
-        }
-        assert_eq!(link.programs.dropped().unwrap(), []);
-    }
+    twin::in_every_tag(1_000);
 }
 
 #[test]
@@ -233,61 +38,9 @@ fn every_spelling_of_a_label_is_delivered_at_it_and_nothing_near_it_elsewhere() 
     assert!(delivered > 0 && delivered < all / 2, "{delivered} of {all}");
 }
 
-/// A packet from the link that is wrong in one way or another, or in none.
-fn hostile(link: &Link, dice: &mut Dice) -> Vec<u8> {
-    let mut option = cipso::encode(&link.domain, link.any_label(dice)).unwrap();
-    let packet = if dice.below(6) == 0 { too_big(dice, false) } else { ipv4(dice) };
-    let packet = link.placed(packet, dice);
-    match dice.below(12) {
-        0 => return packet,
-        1 => option = [&option[..], &cipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
-        2 => option[1] = dice.bits() as u8,
-        3 => option[2 + dice.below(4) as usize] ^= 1 << dice.below(8),
-        4 => option[6] = dice.bits() as u8,
-        5 => option[9] = dice.bits() as u8,
-        6 => {
-            let other = [0, 1, 7, 68, 130, 131, 133, 136, 137, 148][dice.below(10) as usize];
-            let other = [other, 4, 0, 0];
-            option = if dice.below(2) == 0 {
-                [&other, &option[..]].concat()
-            } else {
-                [&option[..], &other].concat()
-            };
-        }
-        7 => {
-            let noise: Vec<u8> = (0..dice.below(41)).map(|_| dice.bits() as u8).collect();
-            return with_options(&packet, &noise);
-        }
-        8 => option = [&vec![1; dice.below(9) as usize][..], &option].concat(),
-        9 => return with_options(&fragment_of(&packet, dice), &option),
-        10 => {
-            let mut packet = with_options(&packet, &option);
-            // What is shorter than a header the kernel does not run a program on by itself.
-            packet.truncate(20 + dice.below(packet.len() as u64 - 20) as usize);
-            return packet;
-        }
-        _ => {
-            let mut packet = with_options(&packet, &option);
-            let at = dice.below(24) as usize;
-            packet[at] ^= 1 << dice.below(8);
-            return packet;
-        }
-    }
-    with_options(&packet, &option)
-}
-
 #[test]
 fn the_program_does_with_hostile_packets_what_the_filter_does() {
-    let (mut link, mut dice) = (Link::new(TagForm::Bitmap), Dice(3));
-    let mut delivered = 0u32;
-    for n in 0..HOSTILE {
-        // The link's table of datagrams is smaller than what fragments there would be.
-        if n % 5_000 == 0 {
-            link = Link::new(TagForm::Bitmap);
-        }
-        let packet = hostile(&link, &mut dice);
-        delivered += u32::from(link.receive(&packet));
-    }
+    let twin::Came { delivered, .. } = twin::of_four(HOSTILE);
     assert!(delivered > HOSTILE / 20 && delivered < HOSTILE / 2, "{delivered}");
 }
 
@@ -378,72 +131,9 @@ fn every_spelling_of_a_label_in_ipv6_is_delivered_at_it_and_no_other_bit_is() {
     assert!(!link.receive(&with_hop_by_hop(&ipv6(&mut dice), &long)));
 }
 
-/// An IPv6 packet from the link that is wrong in one way or another, or in none.
-fn hostile_six(link: &Link, dice: &mut Dice) -> Vec<u8> {
-    let mut option = calipso::encode(&link.domain, link.any_label(dice)).unwrap();
-    let packet = if dice.below(6) == 0 { too_big(dice, true) } else { ipv6(dice) };
-    let mut packet = link.placed(packet, dice);
-    match dice.below(13) {
-        0 => return packet,
-        1 => option = [&option[..], &calipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
-        2 => option[1] = dice.bits() as u8,
-        3 => option[2 + dice.below(4) as usize] ^= 1 << dice.below(8),
-        4 => option[6] = dice.bits() as u8,
-        5 => option[7] = dice.bits() as u8,
-        6 => {
-            let other = [0x05, 0x26, 0xc2, 0x63, 0x04][dice.below(5) as usize];
-            let other = [other, 2, 0, 0];
-            option = if dice.below(2) == 0 {
-                [&other, &option[..]].concat()
-            } else {
-                [&option[..], &other].concat()
-            };
-        }
-        7 => {
-            let noise: Vec<u8> = (0..dice.below(200)).map(|_| dice.bits() as u8).collect();
-            return with_hop_by_hop(&packet, &noise);
-        }
-        8 => {
-            let n = dice.below(160) as usize;
-            let padding =
-                if dice.below(2) == 0 { vec![0; n] } else { [&[1, n as u8][..], &vec![0; n]].concat() };
-            option = [&padding[..], &option].concat();
-        }
-        9 => return with_hop_by_hop(&fragment_of(&packet, dice), &option),
-        10 => {
-            let mut packet = with_hop_by_hop(&packet, &option);
-            // What is shorter than a header the kernel does not run a program on by itself.
-            packet.truncate(40 + dice.below(packet.len() as u64 - 40) as usize);
-            return packet;
-        }
-        // Another header behind it, or first: of those that there are, often.
-        11 => packet[6] = [0, 43, 44, 50, 51, 58, 59, 60, 135][dice.below(9) as usize],
-        _ => {
-            let mut packet = with_hop_by_hop(&packet, &option);
-            let at = dice.below(60) as usize;
-            packet[at] ^= 1 << dice.below(8);
-            // The kernel runs it by what the frame says.
-            packet[0] = 0x60 | packet[0] & 15;
-            return packet;
-        }
-    }
-    with_hop_by_hop(&packet, &option)
-}
-
 #[test]
 fn with_hostile_packets_of_ipv6_the_program_does_what_the_filter_does() {
-    let (mut link, mut dice) = (Link::of_both(), Dice(8));
-    let mut delivered = 0u32;
-    for n in 0..HOSTILE {
-        if n % 5_000 == 0 {
-            link = Link::of_both();
-        }
-        let packet = hostile_six(&link, &mut dice);
-        delivered += u32::from(link.receive(&packet));
-        // Of a compartment's making, some have no label of their own: those leave with its own.
-        let at = dice.below(link.labels.len() as u64) as usize;
-        link.send(at, &packet);
-    }
+    let twin::Came { delivered, .. } = twin::of_six(HOSTILE);
     assert!(delivered > HOSTILE / 20 && delivered < HOSTILE / 2, "{delivered}");
 }
 
@@ -492,24 +182,7 @@ fn a_packet_of_ipv6_that_is_too_large_with_its_label_does_not_leave() {
 
 #[test]
 fn beside_single_level_hosts_the_programs_do_with_hostile_packets_what_the_filter_does() {
-    let (mut link, mut dice) = (Link::beside(), Dice(11));
-    let (mut delivered, mut sent, mut bare) = (0u32, 0u32, 0u32);
-    for n in 0..HOSTILE {
-        if n % 5_000 == 0 {
-            link = Link::beside();
-        }
-        let packet = if n % 2 == 0 { hostile(&link, &mut dice) } else { hostile_six(&link, &mut dice) };
-        delivered += u32::from(link.receive(&packet));
-        let at = dice.below(link.labels.len() as u64) as usize;
-        // Half of them come from where something may go to single-level hosts.
-        let (_, theirs) = &link.unlabelled[dice.below(2) as usize];
-        let own = link.labels.iter().position(|label| label == theirs).unwrap();
-        let at = if dice.below(2) == 0 { at } else { own };
-        if let Some(left) = link.send(at, &packet) {
-            sent += 1;
-            bare += u32::from(left.len() <= packet.len());
-        }
-    }
+    let twin::Came { delivered, sent, bare } = twin::beside(HOSTILE);
     assert!(delivered > HOSTILE / 20 && delivered < HOSTILE / 2, "{delivered}");
     assert!(sent > HOSTILE / 40 && bare > HOSTILE / 1_000 && bare < sent, "{sent}, {bare} without a label");
 }

@@ -22,7 +22,7 @@ const PSEUDO_MAP_FD: u8 = 1;
 /// Names no helper that is for GPL alone.
 const LICENSE: &CStr = c"Apache-2.0 OR MIT";
 /// Octets of the verifier's words that are kept.
-const LOG: usize = 1 << 16;
+const LOG: usize = 4 << 20;
 /// `struct __sk_buff`, as of Linux 6.1.
 const CONTEXT: usize = 192;
 const CONTEXT_MARK: usize = 8;
@@ -262,7 +262,10 @@ impl Program {
                 let mut log = vec![0; LOG];
                 let _ = load(SCHED_CLS, 0, &code, &mut log);
                 let mut step = "load a BPF program".to_owned();
-                let words: Vec<&[u8]> = log.split(|octet| matches!(octet, 0 | b'\n')).collect();
+                // What stands behind its end is what was said of paths that are sound.
+                let end = log.iter().position(|octet| *octet == 0).unwrap_or(log.len());
+                let words: Vec<&[u8]> =
+                    log.get(..end).unwrap_or_default().split(|octet| *octet == b'\n').collect();
                 let words: Vec<_> = words.iter().rev().filter(|line| !line.is_empty()).take(3).collect();
                 for line in words.iter().rev() {
                     let _ = write!(step, "; {}", String::from_utf8_lossy(line));

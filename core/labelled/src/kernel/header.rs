@@ -43,6 +43,8 @@ const SHOT: i32 = 2;
 pub(super) const ETHERNET: i32 = 14;
 /// Octets of an IPv4 header without options.
 pub(super) const HEAD: i32 = 20;
+/// Octets of the longest one.
+const LONGEST: i32 = 60;
 const IP: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const ARP: u16 = 0x0806;
@@ -116,7 +118,7 @@ impl Program {
         asm.with(Alu::Move, 4, HEADER_LENGTH);
         load_header(asm, malformed);
         let wrong = self.drop(Drop::Checksum);
-        self.sum(60);
+        self.sum(LONGEST);
         self.asm.jump_if(0, If::Differs, 0xffff, wrong);
     }
 
@@ -149,6 +151,8 @@ impl Program {
         asm.put(Size::Double, FRAME, FOUND_LENGTH, 0);
         asm.here(again);
         asm.jump_if_register(OTHER, If::AtLeast, HEADER_LENGTH, done);
+        // It is less: the verifier of Linux 6.1 sees no bound in another register.
+        asm.jump_if(OTHER, If::AtLeast, LONGEST, done);
         asm.with(Alu::Move, 1, FRAME);
         asm.with(Alu::Add, 1, OTHER);
         asm.load(Size::Octet, 2, 1, HEADER);
@@ -160,6 +164,7 @@ impl Program {
         asm.with(Alu::Move, 3, OTHER);
         asm.set(Alu::Add, 3, 1);
         asm.jump_if_register(3, If::AtLeast, HEADER_LENGTH, truncated);
+        asm.jump_if(3, If::AtLeast, LONGEST, truncated);
         asm.with(Alu::Move, 1, FRAME);
         asm.with(Alu::Add, 1, 3);
         asm.load(Size::Octet, 3, 1, HEADER);

@@ -282,6 +282,8 @@ fn scan(program: &mut Program) {
     for _ in 0..MOST_STEPS {
         let (long, next, again) = (asm.place(), asm.place(), asm.place());
         asm.jump_if_register(OTHER, If::AtLeast, HOP_BY_HOP, done);
+        // It is less: the verifier of Linux 6.1 sees no bound in another register.
+        asm.jump_if(OTHER, If::AtLeast, MOST_OPTIONS as i32, done);
         asm.with(Alu::Move, 1, FRAME);
         asm.with(Alu::Add, 1, OTHER);
         asm.load(Size::Octet, 2, 1, OPTIONS);
@@ -292,6 +294,7 @@ fn scan(program: &mut Program) {
         asm.with(Alu::Move, 3, OTHER);
         asm.set(Alu::Add, 3, 1);
         asm.jump_if_register(3, If::AtLeast, HOP_BY_HOP, truncated);
+        asm.jump_if(3, If::AtLeast, MOST_OPTIONS as i32, truncated);
         asm.with(Alu::Move, 1, FRAME);
         asm.with(Alu::Add, 1, 3);
         asm.load(Size::Octet, 3, 1, OPTIONS);
