@@ -328,6 +328,11 @@ fn what_sessions_say_to_services_is_not_tracked_and_fills_no_table_that_hosts_on
         eventually("a session has its page", || page(session.as_fd(), inner));
         eventually("a program of the compartment has its page", || page(network.ns(), inner));
     }
+    // What it says to itself by other addresses, too, where nobody listens.
+    for own in ["127.0.0.1", "::1", "192.168.7.1", "fd07::1"] {
+        let said = run(network.ns(), "bash", &["-c", &format!("echo x > /dev/udp/{own}/9")]);
+        assert!(said.0, "{own}: {}", said.1);
+    }
     assert_eq!(tracked(), 0);
     let mut before = 0;
     for edge in ["192.168.7.1", "[fd07::1]"] {

@@ -31,8 +31,6 @@ const PORT: u16 = 7200;
 
 /// Of the plain arm's link.
 const LINK: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 215, 0, 1), Ipv4Addr::new(10, 215, 0, 2)];
-/// Bytes of a stream that are timed together.
-const STREAM_BATCH: u64 = 1 << 20;
 /// As large as a compartment's store.
 const STORE: u64 = 32 << 20;
 
@@ -257,13 +255,14 @@ struct Alone<'a>(&'a [End; 2]);
 impl Alone<'_> {
     fn make(ends: &[End; 2]) -> io::Result<Alone<'_>> {
         let alone = Alone(ends);
-        alone.at_most("1").map(|()| alone)
+        alone.together("off").map(|()| alone)
     }
 
-    fn at_most(&self, packets: &str) -> io::Result<()> {
+    /// (`gso_max_segs` of one would have TCP wait for each.)
+    fn together(&self, switch: &str) -> io::Result<()> {
         for end in self.0 {
             let net = format!("--net={}", text(&end.netns));
-            tool("nsenter", &[&net, "ip", "link", "set", "dev", end.device, "gso_max_segs", packets])?;
+            tool("nsenter", &[&net, "ethtool", "-K", end.device, "tso", switch, "gso", switch])?;
         }
         Ok(())
     }
@@ -272,7 +271,7 @@ impl Alone<'_> {
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         // As Linux has it of itself.
-        if let Err(e) = self.at_most("65535") {
+        if let Err(e) = self.together("on") {
             eprintln!("levee-lab: {e}");
         }
     }
@@ -286,34 +285,30 @@ fn link(mut stream: TcpStream, row: &str, job: &str, seconds: f64) -> io::Result
     let mut piece = vec![0_u8; 128 << 10];
     // the first answer is no part of what is measured
     stream.read_exact(piece.get_mut(..1).unwrap_or_default())?;
-    // as the program does: many short batches, of which a quarter were as quick
-    let (mut batches, mut done) = (Vec::new(), 0_u64);
-    let (begin, mut last) = (Instant::now(), Instant::now());
-    loop {
-        if row == "link-stream" {
+    let begin = Instant::now();
+    if row == "link-stream" {
+        // All of it: the two have one processor, and what is read without a pause was written before.
+        let mut done = 0_u64;
+        loop {
             match stream.read(&mut piece)? {
                 0 => break,
                 n => done += n as u64,
             }
-            if done < STREAM_BATCH {
-                continue;
-            }
-        } else {
-            if begin.elapsed().as_secs_f64() >= seconds {
-                break;
-            }
-            stream.write_all(b"x")?;
-            stream.read_exact(piece.get_mut(..1).unwrap_or_default())?;
-            done = 1;
         }
-        batches.push(last.elapsed().as_secs_f64() / done as f64);
-        (done, last) = (0, Instant::now());
+        if done == 0 {
+            return Err(io::Error::other("too little came"));
+        }
+        return Ok(Measured { seconds: begin.elapsed().as_secs_f64() / done as f64, ..Measured::default() });
     }
-    // What came of a stream too short for a batch is one.
-    if batches.is_empty() && done > 0 {
-        batches.push(last.elapsed().as_secs_f64() / done as f64);
+    // As the program does: a quarter were as quick.
+    let mut each = Vec::new();
+    while begin.elapsed().as_secs_f64() < seconds {
+        let last = Instant::now();
+        stream.write_all(b"x")?;
+        stream.read_exact(piece.get_mut(..1).unwrap_or_default())?;
+        each.push(last.elapsed().as_secs_f64());
     }
-    let quarter = quantile(&batches, 0.25).ok_or_else(|| io::Error::other("too little came"))?;
+    let quarter = quantile(&each, 0.25).ok_or_else(|| io::Error::other("too little came"))?;
     Ok(Measured { seconds: quarter, ..Measured::default() })
 }
 
@@ -457,9 +452,8 @@ impl Places {
     /// A stream or requests over an arm's link, with what its packets are beside.
     fn over_link(&self, arm: &str, row: &str, seconds: f64) -> io::Result<Measured> {
         let stream = self.connect(arm)?;
-        // The program stays on the last processor: who asks is beside it, since waking another one costs more than a link does; who
-        // takes a stream is on another.
-        let cpu = if row == "link-request" { processors() - 1 } else { 0 };
+        // The program stays on the last processor, and who asks is beside it: to wake another one costs more than a link does.
+        let cpu = processors() - 1;
         let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds, last())));
         let [near, _] = self.ends(arm)?;
         let before = mpi::passed(&near)?;

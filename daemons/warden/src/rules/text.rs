@@ -35,14 +35,16 @@ impl Ruleset {
         // In front of all else, since a connection that is known is known whatever interface a packet of it comes by. IPv6 has no other
         // look at where a sender belongs.
         writeln!(f, "  chain origin {{\n    type filter hook prerouting priority raw; policy accept;")?;
+        writeln!(f, "    iifname \"lo\" notrack accept")?;
         self.each(f, |text, index, edge| {
             let _ = writeln!(text, "    iifname \"{}\" {NEIGHBOURS}", edge.interface);
             Self::others(text, index, edge, Reason::Service);
         })?;
-        // Connections of sessions with services need no tracking: the vault's selectors have decided, nothing of them is translated, and
-        // hosts on the network would find the table full that sessions fill.
+        // Connections of sessions with services need no tracking, nor does what the compartment says to itself: the vault's selectors have
+        // decided, or nobody needs to, nothing of them is translated, and hosts on the network would find the table full that others fill.
         self.untracked(f, "iifname", "daddr")?;
         writeln!(f, "  }}\n  chain untracked {{\n    type filter hook output priority raw; policy accept;")?;
+        writeln!(f, "    oifname \"lo\" notrack accept")?;
         self.untracked(f, "oifname", "saddr")?;
 
         writeln!(
@@ -131,10 +133,10 @@ impl Ruleset {
         writeln!(f, "  }}")
     }
 
-    /// Has the tracking of connections leave out what passes between services and sessions, or within the compartment.
+    /// Has the tracking of connections leave out what passes between services and sessions.
     fn untracked(&self, f: &mut fmt::Formatter<'_>, way: &str, end: &str) -> fmt::Result {
         self.inner.iter().try_for_each(|inner| {
-            writeln!(f, "    {way} {{ \"lo\", \"{TUNNEL}\" }} {} {end} {inner} notrack", family(*inner))
+            writeln!(f, "    {way} \"{TUNNEL}\" {} {end} {inner} notrack", family(*inner))
         })
     }
 
