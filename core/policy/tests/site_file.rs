@@ -683,10 +683,18 @@ fn a_network_whose_packets_carry_labels_has_a_domain_that_says_them_all() {
         ("labels = \"LOW..HIGH\"\ndomain = 17", "no domain 17"),
         ("labels = \"LOW..HIGH//MED\"\ndomain = 16", "has no option in domain 16"),
         ("labels = \"LOW..HIGH\"\ndomain = 0", "domain"),
+        (
+            "labels = \"LOW..HIGH//NATO\"\ndomain = 16\nneighbours = 9",
+            "how many hosts are known is not bounded",
+        ),
+        ("label = \"HIGH\"\nneighbours = 0", "neighbours"),
+        ("label = \"HIGH\"\nneighbours = 65536", "neighbours"),
     ] {
         let found = problems(&with(labels));
         assert!(found.iter().any(|problem| problem.what.contains(told)), "{labels}: {found:#?}");
     }
+    let bounded = Site::parse(&with("label = \"HIGH\"\nneighbours = 65535")).unwrap();
+    assert_eq!((bounded.networks()[0].neighbours(), network.neighbours()), (Some(65_535), None));
     let labelled = with("labels = \"LOW..HIGH//NATO\"\ndomain = 16");
     let beside = |unlabelled: &str| {
         labelled.replacen("domain = 16\n", &format!("domain = 16\nunlabelled = [{unlabelled}]\n"), 1)

@@ -32,6 +32,7 @@ interface = "ship0"
 label = "SECRET"
 address = ["192.168.7.1/24", "fd07::1/64"]
 services = ["web"]
+neighbours = 12
 hosts = [
     { address = "192.168.7.9", port = 8080, protocol = "tcp" },
     { address = "fd07::9", port = 8080, protocol = "tcp" },
@@ -39,6 +40,9 @@ hosts = [
 "#;
     format!("{text}{network}")
 }
+
+/// How many hosts the network's part of the table of neighbours has room for.
+const KNOWN: usize = 12;
 
 /// Who loads and reads the rules.
 const RULES: &str = env!("CARGO_BIN_EXE_levee-rules");
@@ -339,6 +343,46 @@ fn what_sessions_say_to_services_is_not_tracked_and_fills_no_table_that_hosts_on
         eventually("a host on the network has its page", || page(world.remote.as_fd(), edge));
         assert!(tracked() > before, "{edge}: tracking cannot be seen here");
         before = tracked();
+    }
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
+#[test]
+fn a_host_in_made_up_names_fills_its_networks_part_of_the_table_of_neighbours_and_no_more() {
+    let mut world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    world.tunnel(&attached);
+    world.nginx(&attached);
+    let network = attached.network().unwrap();
+    let known = |six: &str| {
+        let (done, all) = run(network.ns(), "ip", &[six, "neigh", "show", "dev", "ship0"]);
+        assert!(done, "{all}");
+        all.lines().count()
+    };
+    let page = |from: &str, at: &str| {
+        let url = format!("http://{at}/");
+        run(world.remote.as_fd(), "curl", &["-s", "-g", "-m0.5", "--interface", from, &url]).1
+            == "page at SECRET\n"
+    };
+    for (version, own, server) in [("-4", "192.168.7.9", "192.168.7.1"), ("-6", "fd07::9", "[fd07::1]")] {
+        eventually("a host has its page", || page(own, server));
+        // Each name asks for the server, or begins a connection, as any host does; all are this one's.
+        let mut remote = Net::in_ns(world.remote.as_fd()).unwrap();
+        let names: Vec<String> = (100..130)
+            .map(|n| if version == "-4" { format!("192.168.7.{n}") } else { format!("fd07::{n}") })
+            .collect();
+        for name in &names {
+            let prefix = if version == "-4" { format!("{name}/24") } else { format!("{name}/64") };
+            remote.add_address("eth0", prefix.parse().unwrap()).unwrap();
+        }
+        let heard = names.iter().filter(|name| page(name, server)).count();
+        assert!((1..=KNOWN).contains(&heard), "{version}: {heard} had their page");
+        let entries = known(version);
+        // (The host's own addresses of the link are among them.)
+        assert!((heard..=2 * KNOWN).contains(&entries), "{version}: {entries} are known");
+        // Who was there before still is, once its kernel asks in its own name.
+        eventually("the host has its page again", || page(own, server));
     }
     drop(network);
     attached.detach(world.outer.as_fd()).unwrap();

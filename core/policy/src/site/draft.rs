@@ -77,6 +77,7 @@ pub(super) struct DraftNetwork {
     pub labels: At<Range>,
     pub domain: Option<At<u32>>,
     pub unlabelled: Vec<At<(IpNet, Label)>>,
+    pub neighbours: Option<u16>,
     pub addresses: Vec<At<IpNet>>,
     pub partition: Option<At<PartitionName>>,
     pub services: Vec<At<ServiceName>>,

@@ -29,6 +29,7 @@ pub struct Network {
     pub(super) services: Vec<ServiceName>,
     pub(super) ports: Vec<(Protocol, u16)>,
     pub(super) hosts: Vec<NetworkHost>,
+    pub(super) neighbours: Option<u16>,
 }
 
 impl Network {
@@ -77,6 +78,11 @@ impl Network {
     pub fn hosts(&self) -> &[NetworkHost] {
         &self.hosts
     }
+
+    /// How many hosts of it are known at once, at most, if the site says so. A labelled network has no such number.
+    pub fn neighbours(&self) -> Option<u16> {
+        self.neighbours
+    }
 }
 
 /// Labels that one network has at most: each has a compartment that runs.
@@ -107,6 +113,7 @@ pub(super) fn read(
         None => Some(None),
     };
     let (ports, hosts) = (ports(reader, keys), hosts(reader, keys));
+    let neighbours = neighbours(reader, keys);
     Some(DraftNetwork {
         interface: interface?,
         labels: labels.0?,
@@ -117,7 +124,20 @@ pub(super) fn read(
         services: services?,
         ports: ports?,
         hosts: hosts?,
+        neighbours: neighbours?,
     })
+}
+
+/// `neighbours`, the hosts that are known at once.
+fn neighbours(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u16>> {
+    let Some(value) = keys.get("neighbours") else { return Some(None) };
+    if keys.get("labels").is_some() {
+        let what = "on a network of several labels, how many hosts are known is not bounded";
+        reader.problem(ProblemKind::BadValue, &value.span(), what, "remove it");
+        return None;
+    }
+    let number = reader.integer(value, "neighbours", 1..=u64::from(u16::MAX))?;
+    u16::try_from(number).ok().map(Some)
 }
 
 /// `ports`, which others may reach.

@@ -213,6 +213,7 @@ fn built_network(network: DraftNetwork) -> Network {
         labels: network.labels.value,
         domain: network.domain.map(|domain| domain.value),
         unlabelled: values(network.unlabelled),
+        neighbours: network.neighbours,
         partition: network.partition.map(|partition| partition.value),
         addresses: values(network.addresses),
         services: values(network.services),

@@ -70,13 +70,15 @@ impl Ruleset {
         writeln!(f, "    iifname \"lo\" accept")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
-            let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
+            Self::solicited(text, index, edge);
             for own in &edge.addresses {
                 let (ip, net, own) = (family(own.addr()), own.trunc(), own.addr());
                 let to = format!("    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own}");
                 let _ = writeln!(text, "{to} ct state established,related accept");
+                let known = Self::known(index, edge, ip);
                 for (protocol, port) in &edge.services {
-                    let _ = writeln!(text, "{to} {} dport {port} ct state new accept", protocol.as_str());
+                    let _ =
+                        writeln!(text, "{to} {} dport {port} ct state new {known}accept", protocol.as_str());
                 }
             }
             let counter = Self::counter(index, Reason::Service);

@@ -14,13 +14,22 @@ pub(super) fn family(address: IpAddr) -> &'static str {
 pub(super) const NEIGHBOURS: &str =
     "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept";
 
+/// How long a network's host is known that says nothing new: longer than Linux remembers it once its table is a part full.
+const KNOWN: &str = "5m";
+
 impl Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.requests(f)?;
         // Naming the table before deleting it makes the deletion succeed where there is none; all is one transaction.
         writeln!(f, "table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{")?;
         for counter in self.counters() {
             writeln!(f, "  counter {counter} {{ }}")?;
         }
+        self.each(f, |text, index, edge| {
+            for (ip, addresses) in [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")] {
+                text.push_str(&Self::set(index, edge, ip, addresses));
+            }
+        })?;
         match &self.links {
             Some(links) => self.partition(f, links)?,
             None => self.compartment(f)?,
@@ -79,15 +88,16 @@ impl Ruleset {
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
             let _ = writeln!(text, "    iifname \"{name}\" ct state established,related accept");
-            let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
+            Self::solicited(text, index, edge);
             for (own, inner) in self.pairs(edge) {
                 for (protocol, port) in &edge.services {
                     let (ip, net) = (family(inner), own.trunc());
                     let _ = writeln!(
                         text,
                         "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {inner} {} dport {port} ct status dnat ct \
-                         state new accept",
-                        protocol.as_str()
+                         state new {}accept",
+                        protocol.as_str(),
+                        Self::known(index, edge, ip)
                     );
                 }
             }
@@ -138,6 +148,45 @@ impl Ruleset {
         self.inner.iter().try_for_each(|inner| {
             writeln!(f, "    {way} \"{TUNNEL}\" {} {end} {inner} notrack", family(*inner))
         })
+    }
+
+    /// Whom ARP makes known: so many hosts of each network, since the machine has one table of neighbours for all of them and whoever is on a
+    /// network can ask in any name. An answer makes nobody known whom this side has not asked for.
+    fn requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "table arp {TABLE}\ndelete table arp {TABLE}\ntable arp {TABLE} {{")?;
+        self.each(f, |text, index, edge| text.push_str(&Self::set(index, edge, "arp", "ipv4_addr")))?;
+        writeln!(f, "  chain input {{\n    type filter hook input priority filter; policy accept;")?;
+        self.each(f, |text, index, edge| {
+            if edge.neighbours.is_some() {
+                let request = format!("    iifname \"{}\" arp operation request", edge.interface);
+                let _ = writeln!(text, "{request} update @n{index}_arp {{ arp saddr ip }} accept");
+                let _ = writeln!(text, "{request} counter drop");
+            }
+        })?;
+        writeln!(f, "  }}\n}}")
+    }
+
+    /// The set of a network's hosts that are known; none on a wire.
+    fn set(index: usize, edge: &Edge, ip: &str, addresses: &str) -> String {
+        edge.neighbours.map_or_else(String::new, |most| {
+            format!(
+                "  set n{index}_{ip} {{ type {addresses}; size {most}; flags dynamic,timeout; timeout {KNOWN}; }}\n"
+            )
+        })
+    }
+
+    /// What a rule says of a sender that is to be answered: it is known, or there is room to know it. Else the rule does not hold.
+    pub(super) fn known(index: usize, edge: &Edge, ip: &str) -> String {
+        edge.neighbours.map_or_else(String::new, |_| format!("update @n{index}_{ip} {{ {ip} saddr }} "))
+    }
+
+    /// As [`NEIGHBOURS`], of what comes from a network. Who asks becomes known; who answers, or looks whether an address is free, does not.
+    pub(super) fn solicited(text: &mut String, index: usize, edge: &Edge) {
+        let from = format!("    iifname \"{}\" icmpv6 type", edge.interface);
+        let _ = writeln!(text, "{from} nd-neighbor-advert ip6 hoplimit 255 accept");
+        let _ = writeln!(text, "{from} nd-neighbor-solicit ip6 hoplimit 255 ip6 saddr :: accept");
+        let known = Self::known(index, edge, "ip6");
+        let _ = writeln!(text, "{from} nd-neighbor-solicit ip6 hoplimit 255 {known}accept");
     }
 
     /// Lines for each edge.
