@@ -119,7 +119,11 @@ fn a_process_that_takes_more_memory_than_it_may_is_killed_alone_the_log_says_why
         assert!(left.contains(&process.pid), "{process:?} ended, too");
     }
     // The session is there still, and the next one can hash.
-    eventually(Duration::from_secs(30), "ugo signs on", || world.login("ws2", "ugo").status == 0);
+    eventually(Duration::from_secs(30), "ugo signs on", || {
+        let done = world.login("ws2", "ugo");
+        eprint!("{}", done.err);
+        done.status == 0
+    });
     world.fetch("ws1", PAGE).ok();
 }
 
