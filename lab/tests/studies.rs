@@ -76,7 +76,7 @@ fn a_planted_cost_and_a_planted_gain_are_told_first_and_nothing_else_is() {
         page.lines().find(|l| l.starts_with(&format!("| {row}, compartment | within the floor, ±")))
     };
     assert!(of("fork").is_some_and(|l| l.ends_with("| **not reached** |")), "{page}");
-    assert!(of("null-call").is_some_and(|l| l.ends_with("| reached: no more than noise |")), "{page}");
+    assert!(of("null call").is_some_and(|l| l.ends_with("| reached: no more than noise |")), "{page}");
     // the paper's own figures beside ours
     assert!(page.contains("| fork | 188 | 698 | 432 | ×2.30 |"), "{page}");
 }

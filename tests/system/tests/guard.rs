@@ -225,7 +225,8 @@ fn a_filter_that_hangs_floods_dies_or_lies_passes_nothing_but_what_fits_and_is_s
         ("messages not of the schema", 2),
         ("messages refused by the filter", 1),
     ] {
-        assert!(counted(&world, what) >= least, "{what}: {}", world.status()["steering"]);
+        // They are told a moment later.
+        eventually(PATIENCE, what, || counted(&world, what) >= least);
     }
     assert!(passed(&world).len() >= desk.matches("got ").count(), "what passes has a record");
     world.stop_server();

@@ -157,6 +157,45 @@ fn a_peer_that_fragments_anew_makes_smaller_ones_and_fragments_of_before_count_n
 }
 
 #[test]
+fn what_is_of_another_exchange_and_in_fewer_fragments_begins_anew() {
+    let mut ends = Ends::new(1_280);
+    let three = message(&mut ends, 1, &[b"ab", b"cd", b"e"]);
+    let other = Header { exchange: Exchange::CreateChild, ..ends.request(1) };
+    let two = [ends.fragment(other, (1, 2), b"x"), ends.fragment(other, (2, 2), b"y")];
+    waits(ends.hears(&three[0], 4500));
+    waits(ends.hears(&two[0], 4500));
+    assert_eq!(delivered(ends.hears(&two[1], 4500)).2, b"xy");
+}
+
+#[test]
+fn a_request_has_the_next_number_and_no_other() {
+    let mut ends = Ends::new(1_280);
+    let refused = |ends: &mut Ends, id| {
+        let datagram = message(ends, id, &[b"ab", b"cd"]).remove(0);
+        assert!(matches!(ends.hears(&datagram, 4500), Err(Drop::MessageId)), "{id}");
+    };
+    // RFC 7296 2.2, with a window of one: neither one before that was never answered, nor one after.
+    for wrong in [0, 2, 3, u32::MAX] {
+        refused(&mut ends, wrong);
+    }
+    let first = message(&mut ends, 1, &[b"ab", b"cd"]);
+    waits(ends.hears(&first[0], 4500));
+    delivered(ends.hears(&first[1], 4500));
+    // While it is being answered, none but it is known.
+    for wrong in [0, 2] {
+        refused(&mut ends, wrong);
+    }
+    let Ends { responder, around, random, now, .. } = &mut ends;
+    around.with_ctx(*now, random, |ctx| responder.respond(Exchange::Informational, &Chain::new(), ctx));
+    for wrong in [0, 3, u32::MAX] {
+        refused(&mut ends, wrong);
+    }
+    let next = message(&mut ends, 2, &[b"ab", b"cd"]);
+    waits(ends.hears(&next[0], 4500));
+    assert_eq!(delivered(ends.hears(&next[1], 4500)).0, 2);
+}
+
+#[test]
 fn a_message_has_at_most_64_fragments_and_65536_octets() {
     let mut ends = Ends::new(1_280);
     let header = ends.request(1);

@@ -257,4 +257,54 @@ mod tests {
         let (other, _) = child_keys(Prf::HmacSha256, b"SK_d", &suite, None, b"Ni", b"Nr");
         assert!(other != i, "the child's own key exchange counts");
     }
+
+    #[test]
+    fn every_key_of_every_suite_is_as_long_as_it_must_be_and_like_no_other() {
+        let ciphers = [
+            (Encryption::Aes128Gcm16, None, 16, 4, 0),
+            (Encryption::Aes256Gcm16, None, 32, 4, 0),
+            (Encryption::ChaCha20Poly1305, None, 32, 4, 0),
+            (Encryption::Aes128Cbc, Some(Integrity::HmacSha256), 16, 0, 32),
+            (Encryption::Aes256Cbc, Some(Integrity::HmacSha384), 32, 0, 48),
+            (Encryption::Aes256Cbc, Some(Integrity::HmacSha512), 32, 0, 64),
+        ];
+        let prfs = [(Prf::HmacSha256, 32), (Prf::HmacSha384, 48), (Prf::HmacSha512, 64)];
+        let differ = |keys: &[&[u8]]| {
+            let some: Vec<_> = keys.iter().filter(|key| !key.is_empty()).collect();
+            some.iter().collect::<std::collections::BTreeSet<_>>().len() == some.len()
+        };
+        for ((encryption, integrity, key, salt, tag), (prf, output)) in
+            ciphers.iter().flat_map(|one| prfs.map(|prf| (*one, prf)))
+        {
+            let (key_exchange, additional) = (KeyExchange::X25519, Vec::new());
+            let suite = IkeSuite { encryption, integrity, prf, key_exchange, additional };
+            let all = IkeKeys::derive(&suite, &[1; 32], &[2; 32], &[3; 32], 4, 5);
+            let (one, other) = (&all.initiator, &all.responder);
+            for (what, length) in [(&all.d, output), (&all.p_i, output), (&all.p_r, output)] {
+                assert_eq!(what.len(), length, "{suite:?}");
+            }
+            for end in [one, other] {
+                assert_eq!((end.encryption.len(), end.integrity.len()), (key + salt, tag), "{suite:?}");
+            }
+            let keys = [&all.d, &all.p_i, &all.p_r, &one.encryption, &other.encryption];
+            let tags = [&one.integrity, &other.integrity];
+            assert!(differ(&keys.into_iter().chain(tags).map(|key| &key[..]).collect::<Vec<_>>()));
+
+            let child = ChildSuite { encryption, integrity, key_exchange: None, esn: true };
+            let (one, other) = child_keys(prf, &[1; 32], &child, None, &[2; 32], &[3; 32]);
+            for end in [&one, &other] {
+                let lengths = (end.encryption.len(), end.salt.len(), end.integrity.len());
+                assert_eq!(lengths, (key, salt, tag), "{child:?}");
+            }
+            let keys = [
+                &one.encryption,
+                &other.encryption,
+                &one.salt,
+                &other.salt,
+                &one.integrity,
+                &other.integrity,
+            ];
+            assert!(differ(&keys.map(|key| &key[..])));
+        }
+    }
 }

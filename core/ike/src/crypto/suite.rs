@@ -503,4 +503,84 @@ mod tests {
         assert_eq!((ike.transforms.len(), child.transforms.len()), (9, 8), "and nothing else");
         assert!(!ChildProposal::default().key_exchange_optional);
     }
+
+    #[test]
+    fn integrity_algorithms_have_the_numbers_keys_and_tags_of_rfc_4868() {
+        let all = [Integrity::HmacSha256, Integrity::HmacSha384, Integrity::HmacSha512];
+        let facts = all.map(|one| (one.code(), one.key_length(), one.tag_length()));
+        assert_eq!(facts, [(12, 32, 16), (13, 48, 24), (14, 64, 32)]);
+    }
+
+    #[test]
+    fn a_child_has_a_key_exchange_of_its_own_unless_it_may_be_without_and_in_ike_auth_never() {
+        use super::KeyExchange::{P384, X25519};
+        let ours = |key_exchange_optional| ChildProposal {
+            key_exchange: vec![X25519],
+            key_exchange_optional,
+            ..ChildProposal::default()
+        };
+        // What a peer offers: these, and none (0) beside them or not.
+        let offer = |methods: &[KeyExchange], none: bool| {
+            let theirs = ChildProposal { key_exchange: methods.to_vec(), ..ChildProposal::default() };
+            let mut offer = theirs.offer(256, true);
+            offer.transforms.extend(none.then(|| t(TransformKind::KeyExchange, 0)));
+            offer
+        };
+        let chosen = |optional, in_auth, offer: Proposal| {
+            choose_child(&[ours(optional)], &[offer], in_auth).map(|chosen| chosen.suite.key_exchange)
+        };
+        for optional in [false, true] {
+            // (RFC 7296 1.2.)
+            for methods in [&[][..], &[X25519], &[P384]] {
+                assert_eq!(chosen(optional, true, offer(methods, false)), Some(None), "{methods:?}");
+            }
+            for (methods, none, without) in [
+                (&[X25519][..], false, Some(Some(X25519))),
+                (&[P384, X25519], true, Some(Some(X25519))),
+                // Another method alone is refused: nobody leaves out what the peer asks for.
+                (&[P384], false, None),
+                (&[P384], true, if optional { Some(None) } else { None }),
+                (&[], false, if optional { Some(None) } else { None }),
+                (&[], true, if optional { Some(None) } else { None }),
+            ] {
+                assert_eq!(
+                    chosen(optional, false, offer(methods, none)),
+                    without,
+                    "{optional} {methods:?} {none}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_child_whose_proposal_has_more_than_levee_knows_or_no_spi_of_four_octets_is_refused() {
+        let ours = [ChildProposal::default()];
+        let sound = ChildProposal::default().offer(256, false);
+        let chosen = |offer: &Proposal| choose_child(&ours, std::slice::from_ref(offer), true).is_some();
+        assert!(chosen(&sound));
+        for (kind, id, goes) in [
+            (TransformKind::Integrity, 12, false),
+            (TransformKind::Integrity, 0, true),
+            (TransformKind::Additional(0), 35, true),
+            (TransformKind::Prf, 5, false),
+        ] {
+            let mut more = sound.clone();
+            more.transforms.push(t(kind, id));
+            assert_eq!(chosen(&more), goes, "{kind:?} {id}");
+        }
+        // Outside IKE_AUTH an additional key exchange that is not done must be one that need not be.
+        let later = ChildProposal { key_exchange_optional: true, ..ChildProposal::default() };
+        for (id, goes) in [(35, false), (0, true)] {
+            let mut more = sound.clone();
+            more.transforms.push(t(TransformKind::Additional(0), id));
+            assert_eq!(choose_child(std::slice::from_ref(&later), &[more], false).is_some(), goes, "{id}");
+        }
+        for other in [
+            Proposal { protocol: Protocol::Ike, ..sound.clone() },
+            Proposal { spi: vec![0; 8], ..sound.clone() },
+            Proposal { spi: Vec::new(), ..sound.clone() },
+        ] {
+            assert!(!chosen(&other), "{other:?}");
+        }
+    }
 }

@@ -2,6 +2,8 @@
 //! [`Malformed`], and typed values become bytes.
 
 #[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod exhaustion;
 mod ident;
 mod notify;
