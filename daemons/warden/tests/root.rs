@@ -154,3 +154,18 @@ fn a_root_that_has_no_room_in_memory_takes_none_from_others() {
     programs::make(&Wanted::root(root.path()), memory.root()).unwrap();
     assert_eq!(names(&memory).len(), 1);
 }
+
+#[test]
+fn an_image_with_a_file_that_has_holes_is_as_large_as_it_reads() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (made, memory) = (tempfile::tempdir().unwrap(), memory("1m"));
+    let (tree, image) = (made.path().join("tree"), made.path().join("image"));
+    fs::create_dir_all(&tree).unwrap();
+    fs::File::create(tree.join("holes")).unwrap().set_len(programs::MEMORY + 1).unwrap();
+    let packed = Command::new("mksquashfs").args([&tree, &image]).args(["-quiet", "-no-progress"]).output();
+    let packed = packed.expect("mksquashfs (package squashfs-tools)");
+    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+    assert!(image.metadata().unwrap().len() < 1 << 20, "an image of holes is small");
+    let why = programs::make(&Wanted::root(&image), memory.root()).unwrap_err();
+    assert!(why.contains("it is larger than 4 GiB"), "{why}");
+}
