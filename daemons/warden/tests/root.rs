@@ -1,4 +1,4 @@
-//! Needs root, e2fsprogs, erofs-utils and busybox (static): compartments whose root file system is an image of their own.
+//! Needs root, e2fsprogs, erofs-utils, squashfs-tools and busybox (static): compartments whose root file system is an image of their own.
 
 mod common;
 
