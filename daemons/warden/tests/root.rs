@@ -1,15 +1,18 @@
-//! Needs root, e2fsprogs, erofs-utils and busybox (static): compartments whose root file system is an image of their own.
+//! Needs root, e2fsprogs, erofs-utils, squashfs-tools and busybox (static): compartments whose root file system is an image of their own.
 
 mod common;
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use common::{Host, Lab};
+use levee_sys::mount::{Attributes, Mount};
 use levee_warden::compartment::{Plan, Programs};
+use levee_warden::programs::{self, Wanted};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 /// The descriptors and children of this process are compared, so one test at a time.
@@ -123,4 +126,46 @@ fn two_labels_with_one_root_share_neither_its_file_system_nor_what_they_have_rea
     }
     one.stop().unwrap();
     two.stop().unwrap();
+}
+
+/// A directory in memory with so much room.
+fn memory(size: &str) -> Mount {
+    Mount::new("tmpfs", &[("size", size)], Attributes::DATA).unwrap()
+}
+
+/// The names in it.
+fn names(memory: &Mount) -> Vec<String> {
+    let listed = fs::read_dir(format!("/proc/self/fd/{}", memory.root().as_raw_fd())).unwrap();
+    listed.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_root_that_has_no_room_in_memory_takes_none_from_others() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (root, memory) = (tempfile::tempdir().unwrap(), memory("1m"));
+    fs::write(root.path().join("large"), vec![7; 2 << 20]).unwrap();
+    let why = programs::make(&Wanted::root(root.path()), memory.root()).unwrap_err();
+    assert!(why.contains("No space left"), "{why}");
+    assert_eq!(names(&memory), Vec::<String>::new());
+    // There is room for another's, then; for that, too, which one that was killed had left.
+    let left = format!("/proc/self/fd/{}/of-another.root.new", memory.root().as_raw_fd());
+    fs::write(left, vec![7; 900 << 10]).unwrap();
+    fs::write(root.path().join("large"), vec![7; 1 << 19]).unwrap();
+    programs::make(&Wanted::root(root.path()), memory.root()).unwrap();
+    assert_eq!(names(&memory).len(), 1);
+}
+
+#[test]
+fn an_image_with_a_file_that_has_holes_is_as_large_as_it_reads() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (made, memory) = (tempfile::tempdir().unwrap(), memory("1m"));
+    let (tree, image) = (made.path().join("tree"), made.path().join("image"));
+    fs::create_dir_all(&tree).unwrap();
+    fs::File::create(tree.join("holes")).unwrap().set_len(programs::MEMORY + 1).unwrap();
+    let packed = Command::new("mksquashfs").args([&tree, &image]).args(["-quiet", "-no-progress"]).output();
+    let packed = packed.expect("mksquashfs (package squashfs-tools)");
+    assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
+    assert!(image.metadata().unwrap().len() < 1 << 20, "an image of holes is small");
+    let why = programs::make(&Wanted::root(&image), memory.root()).unwrap_err();
+    assert!(why.contains("it is larger than 4 GiB"), "{why}");
 }

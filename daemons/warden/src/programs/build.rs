@@ -159,20 +159,36 @@ fn copy(from: &Path, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the image into the directory in memory, under its name once it is whole.
+/// Ends the name of an image that is not whole.
+const UNFINISHED: &str = ".new";
+
+/// Writes the image into the directory in memory, under its name once it is whole. Whoever calls it is [`Alone`].
 pub(super) fn load(image: &Path, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
-    let unfinished = format!("{}.new", wanted.file_name());
-    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
-    let to = rustix::fs::openat(&memory, unfinished.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
-    io::copy(&mut File::open(image)?, &mut File::from(to))?;
-    let name = wanted.file_name();
-    rustix::fs::renameat(&memory, unfinished.as_str(), &memory, name.as_str())?;
+    // One that was killed has left what takes everybody's room.
+    clear(&memory, |other| other.ends_with(UNFINISHED.as_bytes()))?;
+    let unfinished = format!("{}{UNFINISHED}", wanted.file_name());
+    if let Err(e) = write(image, &unfinished, wanted, &memory) {
+        let _ = rustix::fs::unlinkat(&memory, unfinished.as_str(), AtFlags::empty());
+        return Err(e);
+    }
     // Of others, the labels that run from them keep what they need.
+    clear(&memory, |other| wanted.replaces(other))
+}
+
+fn write(image: &Path, unfinished: &str, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
+    let to = rustix::fs::openat(&memory, unfinished, flags, Mode::RUSR | Mode::WUSR)?;
+    io::copy(&mut File::open(image)?, &mut File::from(to))?;
+    rustix::fs::renameat(&memory, unfinished, &memory, wanted.file_name().as_str())?;
+    Ok(())
+}
+
+/// Removes what is in the directory in memory under such names.
+fn clear(memory: impl AsFd, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<()> {
     let listed = rustix::fs::openat(&memory, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     for entry in rustix::fs::Dir::new(listed)? {
         let entry = entry?;
-        let other = entry.file_name().to_bytes();
-        if wanted.replaces(other) {
+        if is_gone(entry.file_name().to_bytes()) {
             rustix::fs::unlinkat(&memory, entry.file_name(), AtFlags::empty())?;
         }
     }

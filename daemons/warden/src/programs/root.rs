@@ -98,7 +98,7 @@ fn unpack(image: &Path, tree: &Path) -> Result<(), String> {
 
 /// Copies a directory: plain files, links and directories, which is all that a root is to have.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let (mut bytes, mut files) = (0, 0);
+    let (mut bytes, mut files) = (0u64, 0);
     let mut directories = vec![PathBuf::new()];
     while let Some(below) = directories.pop() {
         fs::create_dir(to.join(&below))?;
@@ -112,7 +112,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
                 std::os::unix::fs::symlink(fs::read_link(entry.path())?, to.join(path))?;
             } else if metadata.is_file() {
                 let (mut source, mut copied) = (File::open(entry.path())?, File::create(to.join(path))?);
-                bytes += io::copy(&mut (&mut source).take(MEMORY + 1), &mut copied)?;
+                bytes += io::copy(&mut (&mut source).take(MEMORY.saturating_sub(bytes) + 1), &mut copied)?;
                 copied.set_modified(metadata.modified()?)?;
                 copied.set_permissions(Permissions::from_mode(metadata.permissions().mode() & 0o777))?;
             }
@@ -129,7 +129,9 @@ fn bounded(tree: &Path) -> Result<(), String> {
     while let Some(directory) = directories.pop() {
         for entry in entries(&directory) {
             let Ok(metadata) = entry.symlink_metadata() else { continue };
-            (bytes, files) = (bytes.saturating_add(metadata.blocks().saturating_mul(512)), files + 1);
+            // Holes are packed as what they read as.
+            let size = metadata.size().max(metadata.blocks().saturating_mul(512));
+            (bytes, files) = (bytes.saturating_add(size), files + 1);
             if metadata.is_dir() {
                 directories.push(entry);
             }
