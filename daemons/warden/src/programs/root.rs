@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use levee_policy::site::RootImage;
+use rustix::fs::{Mode, OFlags};
 
 use super::build::{self, Alone};
 use super::inventory::entries;
@@ -111,8 +112,10 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             } else if metadata.is_symlink() {
                 std::os::unix::fs::symlink(fs::read_link(entry.path())?, to.join(path))?;
             } else if metadata.is_file() {
-                let (mut source, mut copied) = (File::open(entry.path())?, File::create(to.join(path))?);
-                bytes += io::copy(&mut (&mut source).take(MEMORY.saturating_sub(bytes) + 1), &mut copied)?;
+                // What has become a link or a pipe since is an error, and nobody waits for a pipe's other end.
+                let source = regular(&entry.path())?;
+                let mut copied = File::create(to.join(path))?;
+                bytes += io::copy(&mut (&source).take(MEMORY.saturating_sub(bytes) + 1), &mut copied)?;
                 copied.set_modified(metadata.modified()?)?;
                 copied.set_permissions(Permissions::from_mode(metadata.permissions().mode() & 0o777))?;
             }
@@ -120,6 +123,14 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Opens what is a file, and nothing else.
+fn regular(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let is_file = file.metadata()?.is_file();
+    is_file.then_some(file).ok_or_else(|| io::Error::other(format!("{} is no file", path.display())))
 }
 
 /// Whether what is there is not too much.
@@ -157,4 +168,22 @@ fn open(tree: &Path) -> io::Result<()> {
         directories.extend(below.filter(|path| path.symlink_metadata().is_ok_and(|entry| entry.is_dir())));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_become_a_link_or_a_pipe_is_not_opened_and_keeps_nobody_waiting() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("file"), "x").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(regular(&at("file")).is_ok());
+        for other in ["link", "pipe", "."] {
+            assert!(regular(&at(other)).is_err(), "{other}");
+        }
+    }
 }
