@@ -304,10 +304,12 @@ impl Channel {
         };
         let mut r = match self.reassembly.take() {
             // RFC 7383 2.6: a larger total means that the peer fragments anew; a smaller one is old.
-            Some(r) if fits(&r) && r.total == total => r,
-            Some(r) if fits(&r) && r.total > total => {
-                self.reassembly = Some(r);
-                return Err(Drop::Fragment);
+            Some(r) if fits(&r) && r.total >= total => {
+                if r.total > total {
+                    self.reassembly = Some(r);
+                    return Err(Drop::Fragment);
+                }
+                r
             }
             _ => Reassembly {
                 id: header.message_id,

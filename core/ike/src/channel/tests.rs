@@ -327,3 +327,15 @@ fn a_peer_that_takes_no_fragments_gets_nothing_longer_for_what_is_longer_than_a_
         assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [overhead + filled], "{octets}");
     }
 }
+
+#[test]
+fn fragments_of_a_request_and_of_a_response_with_one_number_are_two_messages() {
+    let mut ends = Ends::new(1_280);
+    let Ends { responder, around, random, now, .. } = &mut ends;
+    around.with_ctx(*now, random, |ctx| responder.request(Exchange::Informational, &Chain::new(), ctx));
+    let request = ends.request(1);
+    let response = ends.fragment(Header { response: true, ..request }, (1, 2), b"x");
+    let second = ends.fragment(request, (2, 2), b"y");
+    waits(ends.hears(&response, 4500));
+    waits(ends.hears(&second, 4500));
+}
