@@ -304,11 +304,13 @@ impl Channel {
         };
         let mut r = match self.reassembly.take() {
             // RFC 7383 2.6: a larger total means that the peer fragments anew; a smaller one is old.
-            Some(r) if fits(&r) && r.total > total => {
-                self.reassembly = Some(r);
-                return Err(Drop::Fragment);
+            Some(r) if fits(&r) && r.total >= total => {
+                if r.total > total {
+                    self.reassembly = Some(r);
+                    return Err(Drop::Fragment);
+                }
+                r
             }
-            Some(r) if fits(&r) && r.total == total => r,
             _ => Reassembly {
                 id: header.message_id,
                 response: header.response,
@@ -421,7 +423,7 @@ impl Channel {
         let mut padded = chain.clone();
         let length = chain.bytes().len().saturating_add(SMALLEST_NOTIFY);
         // What fits into one datagram stays in one, where a path's are smaller than a class.
-        let room = most.saturating_sub(HEADER + GENERIC + self.seal.sealed_length(0) + 16);
+        let room = most.saturating_sub(HEADER + GENERIC + self.seal.sealed_length(0));
         let smallest = CLASS.min(room);
         if exchange == Exchange::Intermediate || (length > smallest && !self.fragments) {
             return padded;
@@ -440,7 +442,7 @@ impl Channel {
             return Some(vec![self.seal_one(header, kind::SK, chain.first(), &[], chain.bytes(), ctx)?]);
         }
         // RFC 7383 2.5.1: as many octets in each as the datagram has room for.
-        let overhead = HEADER + GENERIC + 4 + self.seal.sealed_length(0) + 16;
+        let overhead = HEADER + GENERIC + 4 + self.seal.sealed_length(0);
         let parts: Vec<&[u8]> = chain.bytes().chunks(most.saturating_sub(overhead).max(64)).collect();
         let total = u16::try_from(parts.len()).ok().filter(|n| *n <= MOST_FRAGMENTS)?;
         let mut out = Vec::with_capacity(parts.len());

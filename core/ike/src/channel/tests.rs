@@ -157,17 +157,6 @@ fn a_peer_that_fragments_anew_makes_smaller_ones_and_fragments_of_before_count_n
 }
 
 #[test]
-fn what_is_of_another_exchange_and_in_fewer_fragments_begins_anew() {
-    let mut ends = Ends::new(1_280);
-    let three = message(&mut ends, 1, &[b"ab", b"cd", b"e"]);
-    let other = Header { exchange: Exchange::CreateChild, ..ends.request(1) };
-    let two = [ends.fragment(other, (1, 2), b"x"), ends.fragment(other, (2, 2), b"y")];
-    waits(ends.hears(&three[0], 4500));
-    waits(ends.hears(&two[0], 4500));
-    assert_eq!(delivered(ends.hears(&two[1], 4500)).2, b"xy");
-}
-
-#[test]
 fn a_request_has_the_next_number_and_no_other() {
     let mut ends = Ends::new(1_280);
     let refused = |ends: &mut Ends, id| {
@@ -258,9 +247,11 @@ fn no_datagram_is_longer_than_is_said_and_lengths_inside_do_not_show() {
                 around.with_ctx(*now, random, |ctx| initiator.seal(header, &chain, ctx)).expect("sealed");
             assert!(sent.iter().all(|datagram| datagram.len() <= most), "{most} {length}");
             let all: Vec<usize> = sent.iter().map(Vec::len).collect();
+            // RFC 7383 2.5.1: each but the last is as long as there is room for.
+            assert!(all.iter().rev().skip(1).all(|it| *it == most), "{most} {length} {all:?}");
             // What fits into a class, and into a datagram where that is smaller, is in one.
             let filled = chain.bytes().len() + SMALLEST_NOTIFY;
-            let sealed = HEADER + GENERIC + initiator.seal.sealed_length(0) + 16 + filled;
+            let sealed = HEADER + GENERIC + initiator.seal.sealed_length(0) + filled;
             assert_eq!(all.len() == 1, filled <= CLASS && sealed <= most, "{most} {length} {all:?}");
             *lengths.entry(all).or_insert(0) += 1;
         }
@@ -294,4 +285,85 @@ fn what_an_intermediate_exchange_authenticates_is_laid_out_as_rfc_9242_says() {
     header.next = kind::SK;
     let expected = [&header.write(28 + 4 + 20)[..], &[kind::NOTIFY, 0, 0, 24], &[9; 20]].concat();
     assert_eq!(octets, expected);
+}
+
+#[test]
+fn only_the_request_before_may_come_again() {
+    let mut ends = Ends::new(1_280);
+    // None was answered: what would be before the first is nothing to answer again.
+    let zeroth = message(&mut ends, 0, &[b"ab"]);
+    assert!(matches!(ends.hears(&zeroth[0], 4500), Err(Drop::MessageId)));
+    let mut sent = Vec::new();
+    for id in 1..=3 {
+        sent.push(message(&mut ends, id, &[b"ab"]).remove(0));
+        delivered(ends.hears(&sent[sent.len() - 1], 4500));
+        let Ends { responder, around, random, now, .. } = &mut ends;
+        around.with_ctx(*now, random, |ctx| responder.respond(Exchange::Informational, &Chain::new(), ctx));
+    }
+    assert_eq!(ends.sent().len(), 3);
+    // RFC 7296 2.3: a window of one. Older ones and those to come are not heard.
+    let beyond = message(&mut ends, 5, &[b"ab"]).remove(0);
+    for other in [&zeroth[0], &sent[0], &sent[1], &beyond] {
+        assert!(matches!(ends.hears(other, 4500), Err(Drop::MessageId)));
+        assert_eq!(ends.sent().len(), 0);
+    }
+    waits(ends.hears(&sent[2], 4500));
+    assert_eq!(ends.sent().len(), 1);
+}
+
+#[test]
+fn fragments_of_another_exchange_do_not_stand_in_the_way() {
+    let mut ends = Ends::new(1_280);
+    let header = ends.request(1);
+    let other = Header { exchange: Exchange::CreateChild, ..header };
+    let abandoned = ends.fragment(other, (1, 3), b"x");
+    waits(ends.hears(&abandoned, 4500));
+    let two = message(&mut ends, 1, &[b"ab", b"c"]);
+    waits(ends.hears(&two[0], 4500));
+    assert_eq!(delivered(ends.hears(&two[1], 4500)).2, b"abc");
+}
+
+/// A notification that with its header has so many octets, sealed.
+fn sealed(ends: &mut Ends, octets: usize) -> Option<Vec<Vec<u8>>> {
+    let mut chain = Chain::new();
+    chain.push(kind::NOTIFY, |out| out.resize(out.len() + octets - GENERIC, 7));
+    let header = ends.request(1);
+    let Ends { initiator, around, random, now, .. } = ends;
+    around.with_ctx(*now, random, |ctx| initiator.seal(header, &chain, ctx))
+}
+
+#[test]
+fn what_fills_a_datagram_to_its_end_is_one_and_64_fragments_are_the_most() {
+    let overhead = HEADER + GENERIC + Ends::new(0).initiator.seal.sealed_length(0);
+    for (most, datagrams) in [(overhead + 2 * CLASS, 1), (overhead + 2 * CLASS - 1, 2)] {
+        let sent = sealed(&mut Ends::new(most), 2 * CLASS - SMALLEST_NOTIFY).expect("sealed");
+        assert_eq!(sent.len(), datagrams);
+    }
+    let room = 256 - overhead - 4;
+    let most = (64 * room) / CLASS * CLASS - SMALLEST_NOTIFY;
+    assert_eq!(sealed(&mut Ends::new(256), most).expect("sealed").len(), 64);
+    assert!(sealed(&mut Ends::new(256), most + 1).is_none());
+}
+
+#[test]
+fn a_peer_that_takes_no_fragments_gets_nothing_longer_for_what_is_longer_than_a_class() {
+    for (octets, filled) in [(40, CLASS), (CLASS - SMALLEST_NOTIFY, CLASS), (CLASS, CLASS), (1_500, 1_500)] {
+        let mut ends = Ends::new(1_280);
+        ends.initiator.fragments = false;
+        let sent = sealed(&mut ends, octets).expect("sealed");
+        let overhead = HEADER + GENERIC + ends.initiator.seal.sealed_length(0);
+        assert_eq!(sent.iter().map(Vec::len).collect::<Vec<_>>(), [overhead + filled], "{octets}");
+    }
+}
+
+#[test]
+fn fragments_of_a_request_and_of_a_response_with_one_number_are_two_messages() {
+    let mut ends = Ends::new(1_280);
+    let Ends { responder, around, random, now, .. } = &mut ends;
+    around.with_ctx(*now, random, |ctx| responder.request(Exchange::Informational, &Chain::new(), ctx));
+    let request = ends.request(1);
+    let response = ends.fragment(Header { response: true, ..request }, (1, 2), b"x");
+    let second = ends.fragment(request, (2, 2), b"y");
+    waits(ends.hears(&response, 4500));
+    waits(ends.hears(&second, 4500));
 }

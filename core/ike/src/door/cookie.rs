@@ -84,3 +84,51 @@ fn cookie(secret: &[u8], version: u8, nonce: &[u8], spi_i: u64, path: Path) -> V
     let mac = prf(Prf::HmacSha256, secret, &[&[version], &spi_i.to_be_bytes(), &port, &address, nonce]);
     [&[version], mac.as_slice()].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::SocketAddr;
+
+    struct Counting(u8);
+
+    impl Random for Counting {
+        fn fill(&mut self, out: &mut [u8]) {
+            self.0 = self.0.wrapping_add(1);
+            out.fill(self.0);
+        }
+    }
+
+    fn at(seconds: u64) -> Now {
+        Now { monotonic: Duration::from_secs(seconds), unix_seconds: 1_790_000_000 }
+    }
+
+    /// RFC 7296 2.6: the secret changes often, and a cookie made just before the change is still taken.
+    #[test]
+    fn a_cookie_is_good_under_the_secret_in_use_and_the_one_before_and_then_no_more() {
+        let address = |host| SocketAddr::from(([192, 0, 2, host], 500));
+        let path = Path { local: address(1), remote: address(2), marker: false };
+        // The other's secret is made at 0; each later request but the first finds it of that age.
+        for (asked, good) in [
+            (&[0, 59][..], true),
+            (&[60], true),
+            (&[60, 119], true),
+            (&[119], true),
+            (&[120], false),
+            (&[60, 120], false),
+            (&[1_000], false),
+        ] {
+            let (mut cookies, mut random) = (Cookies::default(), Counting(0));
+            let cookie = cookies.make(b"nonce", 7, path, at(0), &mut random);
+            let (last, before) = asked.split_last().expect("asked");
+            for time in before {
+                cookies.make(b"nonce", 7, path, at(*time), &mut random);
+            }
+            let said = cookies.is_good(Some(&cookie), b"nonce", 7, path, at(*last), &mut random);
+            assert_eq!(said, good, "{asked:?}");
+            // A new one is made with another secret from the sixtieth second on, not before.
+            let anew = cookies.make(b"nonce", 7, path, at(*last), &mut random);
+            assert_eq!(anew == cookie, *last < 60, "{asked:?}");
+        }
+    }
+}
