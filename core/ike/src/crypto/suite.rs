@@ -315,22 +315,16 @@ impl ChildProposal {
 
     fn suite(&self, p: &Proposal, in_auth: bool) -> Option<ChildSuite> {
         let pick = Pick { transforms: &p.transforms };
-        let offers_ke = p.transforms.iter().any(|t| t.kind == TransformKind::KeyExchange && t.id != 0);
         let key_exchange = if in_auth {
             // RFC 7296 1.2: key exchange transforms in IKE_AUTH are ignored by some peers and sent by others.
             None
-        } else if offers_ke {
-            match pick.of(TransformKind::KeyExchange, &self.key_exchange, KeyExchange::code) {
-                Some(k) => Some(k),
-                None if self.key_exchange_optional && pick.none_is_offered(TransformKind::KeyExchange) => {
-                    None
-                }
-                None => return None,
-            }
-        } else if self.key_exchange_optional {
-            None
         } else {
-            return None;
+            match pick.of(TransformKind::KeyExchange, &self.key_exchange, KeyExchange::code) {
+                None if !(self.key_exchange_optional && pick.none_is_offered(TransformKind::KeyExchange)) => {
+                    return None;
+                }
+                chosen => chosen,
+            }
         };
         let suite = ChildSuite {
             encryption: pick.encryption(&self.encryption)?,

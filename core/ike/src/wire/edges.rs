@@ -4,6 +4,8 @@ use super::ident::Identity;
 use super::kind;
 use super::payload::{Fields, Problem};
 use super::proposal::{Proposal, Protocol, Transform, TransformKind};
+use super::selector::{SecurityLabel, Selector, TrafficSelectors, narrow};
+use std::net::IpAddr;
 
 #[test]
 fn each_kind_of_identity_has_its_own_length_and_a_written_one_is_read_again() {
@@ -111,6 +113,30 @@ fn an_offer_has_at_most_64_proposals_of_128_transforms_and_spis_of_known_lengths
     }
     for length in 0..=16 {
         assert_eq!(parsed(&[one(length, 1)]).is_ok(), matches!(length, 0 | 4 | 8), "{length}");
+    }
+}
+
+#[test]
+fn what_is_narrowed_is_said_whole_with_a_label_or_without() {
+    let ports = |first: u16, last| {
+        Selector::new(6, (first, last), IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 9]))
+    };
+    let all: Vec<Selector> = (1..=64).filter_map(|n| ports(4 * n, 4 * n + 1)).collect();
+    let label = SecurityLabel::new(b"s0:c1").expect("a label");
+    for (count, left) in [(1, 1), (62, 62), (63, 63), (64, 63)] {
+        let narrowed = narrow(&all[..count], &all);
+        assert_eq!(narrowed, all[..left]);
+        for label in [None, Some(&label)] {
+            let mut body = Vec::new();
+            TrafficSelectors::write(&narrowed, label, &mut body);
+            let read = TrafficSelectors::parse(&body).expect("a payload");
+            assert_eq!((read.ranges, read.labels.len()), (narrowed.clone(), usize::from(label.is_some())));
+        }
+    }
+    // (65535, 0) is the RFC's OPAQUE; no other range ends before it begins.
+    assert!(ports(u16::MAX, 0).is_some());
+    for (first, last) in [(u16::MAX, 1), (u16::MAX - 1, 0), (1, 0)] {
+        assert_eq!(ports(first, last), None);
     }
 }
 

@@ -150,13 +150,16 @@ impl Selector {
     }
 }
 
-/// The part of `offered` that `allowed` has room for (RFC 7296 2.9), in the order of `allowed`, at most 64 selectors.
+/// Selectors that a payload says with a label beside.
+const MOST_SAID: usize = MOST_SELECTORS - 1;
+
+/// The part of `offered` that `allowed` has room for (RFC 7296 2.9), in the order of `allowed`, at most 63 selectors: as many as an answer says.
 pub(crate) fn narrow(offered: &[Selector], allowed: &[Selector]) -> Vec<Selector> {
     let mut out: Vec<Selector> = Vec::new();
     for a in allowed.iter().take(MOST_SELECTORS) {
         for o in offered.iter().take(MOST_SELECTORS) {
             if let Some(both) = a.intersect(o)
-                && out.len() < MOST_SELECTORS
+                && out.len() < MOST_SAID
                 && !out.iter().any(|have| both.is_within(have))
             {
                 out.push(both);
@@ -220,7 +223,7 @@ impl TrafficSelectors {
     }
 
     pub(crate) fn write(ranges: &[Selector], label: Option<&SecurityLabel>, out: &mut Vec<u8>) {
-        let ranges = ranges.get(..MOST_SELECTORS - 1).unwrap_or(ranges);
+        let ranges = ranges.get(..MOST_SAID).unwrap_or(ranges);
         let count = ranges.len() + usize::from(label.is_some());
         out.extend_from_slice(&[u8::try_from(count).unwrap_or(0), 0, 0, 0]);
         for s in ranges {
