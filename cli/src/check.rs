@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use levee_policy::layers::Line;
-use levee_policy::site::Program;
+use levee_policy::site::{Network, Program};
 use levee_policy::{Problem, Site};
 use serde::Serialize;
 
@@ -145,6 +145,7 @@ impl Check {
         }
         warnings.extend(parsed.iter().flat_map(missing_programs));
         warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
+        warnings.extend(parsed.iter().flat_map(crowded));
         if self.json {
             let layers = &layers::shown_lines(&layers);
             let (unfit, warnings, exceptions) = (&unfit[..], &warnings[..], &exceptions[..]);
@@ -256,6 +257,26 @@ fn missing_programs(site: &Site) -> Vec<String> {
         .filter(|(_, path)| !Path::new(path).exists())
         .map(|(name, path)| {
             format!("the service `{name}` runs {path}, which is not on this host: install it on the server")
+        })
+        .collect()
+}
+
+/// Networks that may have more hosts than are known at once, where the site does not say that they may not.
+fn crowded(site: &Site) -> Vec<String> {
+    let room = |network: &&Network| site.neighbours(network).filter(|_| network.neighbours().is_none());
+    let large = |network: &Network, most: u16| {
+        let mut prefixes = network.addresses().iter().filter(|net| net.addr().is_ipv4());
+        prefixes.any(|net| net.prefix_len() < 32 && 1_u64 << (32 - net.prefix_len()) > u64::from(most) + 2)
+    };
+    (site.networks().iter())
+        .filter_map(|network| room(&network).map(|most| (network, most)))
+        .filter(|(network, most)| large(network, *most))
+        .map(|(network, most)| {
+            let name = network.interface();
+            format!(
+                "the network at {name} may have more hosts than the {most} that are heard within five minutes: write `neighbours` for it, and \
+                 raise net.ipv4.neigh.default.gc_thresh3 on the server with it"
+            )
         })
         .collect()
 }

@@ -27,10 +27,6 @@ pub const CHANNEL: &str = "channel/";
 /// The table's name; there is no other in the namespace.
 pub const TABLE: &str = "levee";
 
-/// Hosts that all networks of a site know at once where it says nothing else, of each family: half of what Linux remembers
-/// (neigh `gc_thresh3`), so that the server's own way to its workstations has the other half.
-const NEIGHBOURS: u16 = 512;
-
 /// What one namespace lets pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
@@ -123,9 +119,6 @@ impl Edge {
             .filter_map(|name| site.service(name))
             .filter(|service| service.range().contains(label))
             .map(|service| (service.protocol(), service.port()));
-        let networks = site.networks().iter().filter(|network| network.domain().is_none()).count();
-        let part = NEIGHBOURS / u16::try_from(networks).unwrap_or(u16::MAX).clamp(1, NEIGHBOURS);
-        let known = network.domain().is_none().then(|| network.neighbours().unwrap_or(part));
         Self {
             interface: network.interface().clone(),
             addresses: network.addresses().to_vec(),
@@ -133,7 +126,7 @@ impl Edge {
             hosts: network.hosts().to_vec(),
             unlabelled: network.unlabelled().to_vec(),
             is_labelled: network.domain().is_some(),
-            neighbours: known,
+            neighbours: site.neighbours(network),
         }
     }
 }

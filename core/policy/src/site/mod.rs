@@ -73,6 +73,10 @@ use crate::vocabulary::Vocabulary;
 /// Steering slots at most. Slot 0 is the keyer's.
 pub const MAX_SLOTS: u16 = 4095;
 
+/// Hosts that all single-level networks of a site know at once where it says nothing else, of each family: half of what Linux remembers of
+/// itself (neigh `gc_thresh3`), so that the server's own way to its workstations has the other half.
+pub const NEIGHBOURS: u16 = 512;
+
 /// A site without a problem. [`Site::parse`] is the only way to one.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -313,6 +317,14 @@ impl Site {
     /// The networks of a partition.
     pub fn networks_of<'a>(&'a self, partition: &'a PartitionName) -> impl Iterator<Item = &'a Network> {
         self.networks.iter().filter(move |network| network.partition.as_ref() == Some(partition))
+    }
+
+    /// How many hosts of a network are known at once at most, of each family: what the site says, else a part of [`NEIGHBOURS`]; `None` where
+    /// packets carry labels.
+    pub fn neighbours(&self, network: &Network) -> Option<u16> {
+        let bounded = self.networks.iter().filter(|network| network.domain.is_none()).count();
+        let part = NEIGHBOURS / u16::try_from(bounded).unwrap_or(u16::MAX).clamp(1, NEIGHBOURS);
+        network.domain.is_none().then(|| network.neighbours.unwrap_or(part))
     }
 
     /// Which end of a link forwards between the link's other end and its own networks: 0 or 1; `None` where nothing is forwarded.
