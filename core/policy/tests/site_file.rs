@@ -696,7 +696,8 @@ fn a_network_whose_packets_carry_labels_has_a_domain_that_says_them_all() {
     let bounded = Site::parse(&with("label = \"HIGH\"\nneighbours = 65535")).unwrap();
     assert_eq!((bounded.networks()[0].neighbours(), network.neighbours()), (Some(65_535), None));
     assert_eq!((bounded.neighbours(&bounded.networks()[0]), site.neighbours(network)), (Some(65_535), None));
-    let beside = with("label = \"HIGH\"") + "[[network]]\ninterface = \"two0\"\nlabel = \"LOW\"\naddress = \"192.168.8.1/24\"\n";
+    let beside = with("label = \"HIGH\"")
+        + "[[network]]\ninterface = \"two0\"\nlabel = \"LOW\"\naddress = \"192.168.8.1/24\"\n";
     let parts = Site::parse(&beside).unwrap();
     assert_eq!(parts.networks().iter().map(|one| parts.neighbours(one)).collect::<Vec<_>>(), [Some(256); 2]);
     let labelled = with("labels = \"LOW..HIGH//NATO\"\ndomain = 16");
