@@ -388,6 +388,51 @@ fn a_host_in_made_up_names_fills_its_networks_part_of_the_table_of_neighbours_an
     attached.detach(world.outer.as_fd()).unwrap();
 }
 
+/// Asks in thirty made-up names where the server is: by ARP, and by neighbour solicitation (RFC 4861).
+const ASKS: &str = "
+import socket, struct
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind(('eth0', 0))
+mac = raw.getsockname()[4]
+server4, server6 = socket.inet_aton('192.168.7.1'), socket.inet_pton(socket.AF_INET6, 'fd07::1')
+for n in range(100, 130):
+    name = socket.inet_aton('192.168.7.%d' % n)
+    request = struct.pack('!HHBBH', 1, 0x800, 6, 4, 1) + mac + name + bytes(6) + server4
+    raw.send(b'\\xff' * 6 + mac + b'\\x08\\x06' + request)
+    name = socket.inet_pton(socket.AF_INET6, 'fd07::%d' % n)
+    group = socket.inet_pton(socket.AF_INET6, 'ff02::1:ff00:1')
+    asks = struct.pack('!BBHI', 135, 0, 0, 0) + server6 + b'\\x01\\x01' + mac
+    summed = name + group + struct.pack('!II', len(asks), 58) + asks
+    total = sum(struct.unpack('!%dH' % (len(summed) // 2), summed))
+    total = (total & 0xffff) + (total >> 16)
+    total = ~((total & 0xffff) + (total >> 16)) & 0xffff
+    asks = asks[:2] + struct.pack('!H', total) + asks[4:]
+    header = struct.pack('!IHBB', 6 << 28, len(asks), 58, 255) + name + group
+    raw.send(b'\\x33\\x33\\xff\\x00\\x00\\x01' + mac + b'\\x86\\xdd' + header + asks)
+";
+
+#[test]
+fn who_asks_for_the_server_in_made_up_names_is_known_by_no_more_of_them_than_there_is_room_for() {
+    let world = World::new();
+    let attached = world.attach().unwrap().unwrap();
+    let network = attached.network().unwrap();
+    let known = |six: &str| {
+        let (done, all) = run(network.ns(), "ip", &[six, "neigh", "show", "dev", "ship0"]);
+        assert!(done, "{all}");
+        all.lines().filter(|line| line.contains("lladdr")).count()
+    };
+    // An address that is being looked at does not answer yet.
+    eventually("some are known", || {
+        ok(world.remote.as_fd(), "python3", &["-c", ASKS]);
+        known("-4") > 0 && known("-6") > 0
+    });
+    for version in ["-4", "-6"] {
+        assert!(known(version) <= KNOWN, "{version}: {} are known", known(version));
+    }
+    drop(network);
+    attached.detach(world.outer.as_fd()).unwrap();
+}
+
 /// Says what comes to the interface eth0 of a network, for two seconds, after it has said that it looks.
 const LOOK: &str = "
 import socket, time

@@ -167,7 +167,7 @@ fn calculation_storage_and_network_are_measured_plain_in_a_compartment_and_over_
 }
 
 #[test]
-fn each_algorithm_of_openssl_is_measured_in_both_places() {
+fn each_kind_of_openssls_rows_is_measured_in_both_places() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["openssl/evp/sha1", "openssl/old/ghash", "openssl/sign/dsa1024", "openssl/verify/rsa1024"];
     let arms = ["plain", "compartment"];
