@@ -121,7 +121,8 @@ impl<L: AeadProvider> Receiver<L> {
         let (next, message) = match self.heard.take() {
             Some(before) => {
                 let left = before.blocks.values().filter(|(_, block)| !matches!(block, Block::Whole(_)));
-                self.counts.lost += u64::try_from(left.count()).unwrap_or(0);
+                let left = u64::try_from(left.count()).unwrap_or(u64::MAX);
+                self.counts.lost = self.counts.lost.saturating_add(left);
                 (0, Some(0))
             }
             None => (header.block, (header.block == 0).then_some(0)),
