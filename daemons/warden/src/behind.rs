@@ -4,13 +4,12 @@
 //! While none is open the interface is down, in a namespace of its own in which nothing runs: the host's network never has it while
 //! levee runs. Both namespaces are pinned, since a namespace that nothing holds returns its interface to the host, or destroys it.
 
-use crate::compartment::Network;
-use crate::networks::{give_back, give_back_others, open_or_make, pinned, set, unpin};
+use crate::compartment::{Network, set};
+use crate::edges::TUNNEL;
+use crate::pinned::{Pinned, raise, release_others};
 use crate::rules::Rules;
-use crate::ruleset::TUNNEL;
 use ipnet::IpNet;
 use levee_policy::{InterfaceName, LabelName};
-use levee_sys::net::Net;
 use levee_sys::{Error, Result, ns};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -60,7 +59,7 @@ pub struct Kept {
     rules: Rules,
     outer: OwnedFd,
     /// Where it is while no session has it.
-    aside: OwnedFd,
+    aside: Pinned,
     pins: PathBuf,
 }
 
@@ -74,20 +73,15 @@ impl Kept {
     /// The step that failed; then the host has it, and it is down.
     pub fn take(behind: Behind, programs: &Path, pins: &Path) -> Result<Self> {
         let outer = ns::current_net()?;
-        give_back_others(pins, &[], outer.as_fd())?;
+        release_others::<&str>(pins, &[], outer.as_fd())?;
         let text =
             serde_json::to_string(&behind).map_err(|e| Error::invalid("write [behind]", e.to_string()))?;
-        let name = behind.interface.as_str();
-        let mut outside = Net::in_ns(outer.as_fd())?;
-        if outside.find(name)?.is_none() {
-            return Err(Error::invalid(
-                format!("take the interface {name}"),
-                "this host's network has none of this name: make it, or put `interface` of [behind] right",
-            ));
+        let aside = Pinned::open(pins.join(PINS[0]))?;
+        let taken = aside.take(outer.as_fd(), behind.interface.as_str(), &"the machine behind");
+        if let Err(e) = taken {
+            aside.release(outer.as_fd())?;
+            return Err(e);
         }
-        let aside = open_or_make(&pins.join(PINS[0]))?;
-        outside.set_down(name)?;
-        outside.move_to(name, aside.as_fd())?;
         let rules = Rules::new(&text, programs);
         Ok(Self { behind, rules, outer, aside, pins: pins.to_owned() })
     }
@@ -102,7 +96,7 @@ impl Kept {
     /// # Errors
     /// The kernel's, or why the rules are not loaded.
     pub fn network(&self, label: &LabelName) -> Result<Network> {
-        let network = Network::in_ns(open_or_make(&self.session())?)?;
+        let network = Pinned::open(self.session())?.network()?;
         self.rules.behind(label, network.ns())?;
         Ok(network)
     }
@@ -115,8 +109,8 @@ impl Kept {
         let Behind { interface, address, .. } = &self.behind;
         let name = interface.as_str();
         let gone = || Error::invalid("find the session's network", "it is not pinned");
-        let session = pinned(&self.session())?.ok_or_else(gone)?;
-        Net::in_ns(self.aside.as_fd())?.move_to(name, session.as_fd())?;
+        let session = Pinned::find(&self.session())?.ok_or_else(gone)?;
+        self.aside.net()?.move_to(name, session.ns())?;
         let mut settings =
             vec![(format!("ipv4/conf/{name}/arp_ignore"), "1"), (format!("ipv4/conf/{name}/rp_filter"), "1")];
         if address.addr().is_ipv4() {
@@ -124,10 +118,8 @@ impl Kept {
         } else {
             settings.push(("ipv6/conf/all/forwarding".to_owned(), "1"));
         }
-        set(session.as_fd(), &settings)?;
-        let mut net = Net::in_ns(session.as_fd())?;
-        net.add_address(name, *address)?;
-        net.set_up(name)
+        set(session.ns(), &settings)?;
+        raise(&mut session.net()?, name, &[*address])
     }
 
     /// Takes the interface from the session that had it, down. Without one there is nothing to do.
@@ -135,12 +127,7 @@ impl Kept {
     /// # Errors
     /// The kernel's; then no session gets it any more.
     pub fn leave(&self) -> Result<()> {
-        let pin = self.session();
-        if let Some(session) = pinned(&pin)? {
-            give_back(session.as_fd(), self.aside.as_fd())?;
-            unpin(&pin)?;
-        }
-        Ok(())
+        Pinned::find(&self.session())?.map_or(Ok(()), |session| session.release(self.aside.ns()))
     }
 
     /// Gives the interface back to the host, down.
@@ -149,8 +136,7 @@ impl Kept {
     /// The kernel's.
     pub fn release(&self) -> Result<()> {
         self.leave()?;
-        give_back(self.aside.as_fd(), self.outer.as_fd())?;
-        unpin(&self.pins.join(PINS[0]))
+        self.aside.release(self.outer.as_fd())
     }
 
     fn session(&self) -> PathBuf {

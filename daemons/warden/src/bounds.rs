@@ -19,69 +19,33 @@ pub struct Bound {
     pub memory: u64,
     /// Processes and threads.
     pub processes: u64,
-    /// Why so much.
-    pub why: &'static str,
 }
 
-const fn bound(name: &'static str, memory: u64, processes: u64, why: &'static str) -> Bound {
-    Bound { name, memory, processes, why }
+const fn bound(name: &'static str, memory: u64, processes: u64) -> Bound {
+    Bound { name, memory, processes }
 }
 
-/// Every kind of process that the warden keeps running. No process has more than half of the host's memory.
+/// Every kind of process that the warden keeps running; why each has so much, the same table in ARCHITECTURE says. No process has more than
+/// half of the host's memory.
 pub const BOUNDS: [Bound; 18] = [
-    bound(
-        "sessiond",
-        1536,
-        16,
-        "10,000 sessions; two hashes at a time, at most 256 MiB each; 8 MiB of outbox for each peer; messages that wait for people, 16 of 32 KiB for each of 64 guards",
-    ),
-    bound(
-        "signer",
-        192,
-        8,
-        "a few keys; scrypt while it decrypts them; 8 MiB of outbox for each of five peers",
-    ),
-    bound(
-        "tps",
-        8192,
-        16_384,
-        "12,288 clients with a process each, which has half a MiB, and 4,096 that wait",
-    ),
-    bound("keyer", 512, 8, "10,000 IKE SAs have 34 MiB; 8 MiB of outbox for each vault"),
-    bound("fsd", 256, 16, "10,000 sessions of other servers; answers of etcd, 64 KiB each"),
-    bound(
-        "tpe",
-        1024,
-        80,
-        "what a program writes before it is recorded: 64 MiB each; a process for each of 64 connections",
-    ),
-    bound("vault", 256, 8, "an idle one has 3 MiB; packets that wait for keys; super-segments"),
-    bound("gate", 128, 8, "one question at a time, 64 packets"),
-    bound("stack", 256, 8, "as a vault"),
-    bound("witness", 256, 8, "as a vault"),
-    bound(
-        "mediator",
-        768,
-        8,
-        "12,500 relayed connections; 1,024 pipes with 64 KiB, the other 24,000 with 4 KiB; the sockets that are stuck",
-    ),
-    bound("upflow-snapshot", 128, 8, "one document's copy at a time; pages of files are given back"),
-    bound("upflow-copy", 128, 8, "one document's copy at a time; pages of files are given back"),
-    bound(
-        "channel",
-        192,
-        4,
-        "messages of one turn, 10 MiB at the highest rate; what the reader has not taken yet; what writers that ended left, 48 MiB",
-    ),
-    bound(
-        "guard",
-        192,
-        4,
-        "as a channel; 64 messages before the filter and 16 behind it, 32 KiB each; what a schema's patterns have, 2 MiB each",
-    ),
-    bound("layer", 768, 4, "2,048 tunnels with 128 KiB of datagrams each way, and what TLS has of each"),
-    bound("frames", 64, 4, "three descriptors of each group; 4,096 times"),
-    bound("logger", 64, 4, "lines of 1 KiB; two files of 1 MiB"),
+    bound("sessiond", 1536, 16),
+    bound("signer", 192, 8),
+    bound("tps", 8192, 16_384),
+    bound("keyer", 512, 8),
+    bound("fsd", 256, 16),
+    bound("tpe", 1024, 80),
+    bound("vault", 256, 8),
+    bound("gate", 128, 8),
+    bound("stack", 256, 8),
+    bound("witness", 256, 8),
+    bound("mediator", 768, 8),
+    bound("upflow-snapshot", 128, 8),
+    bound("upflow-copy", 128, 8),
+    bound("channel", 192, 4),
+    bound("guard", 192, 4),
+    bound("layer", 768, 4),
+    bound("frames", 64, 4),
+    bound("logger", 64, 4),
 ];
 
 /// A process's own group; it goes with the value.

@@ -4,10 +4,11 @@
 use crate::compartment::Network;
 use crate::key::Key;
 use crate::logs::Logs;
+use crate::networks::Networks;
 use crate::options::Options;
 use crate::process::{Process, Start};
-use crate::uids::{Own, Uids};
-use crate::wires::{self, Wires};
+use crate::uids::Uids;
+use crate::wires;
 use crate::{Fatal, log, state};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::channel::{ChannelPart, Shape};
@@ -103,12 +104,12 @@ impl Way {
         options: &Options,
         uids: &Uids,
         logs: &Logs,
-        wires: &Wires,
+        networks: &Networks,
     ) -> Result<Process, Fatal> {
         self.begun = true;
         let fault =
             |e: &dyn std::fmt::Display| Fatal::new(format!("start the channel {}", self.asked.name()), e);
-        let start = Start::new(self.key(), uids.own(Own::Channel(self.place)), options, logs);
+        let start = Start::new(self.key(), self.place, uids, options, logs);
         let asked = &self.asked;
         let shape = Shape { size: asked.size(), rate: asked.rate(), numbered: asked.is_numbered() };
         let process = match asked.guard() {
@@ -119,7 +120,7 @@ impl Way {
                     let none = || fault(&"it has no wire");
                     let key = state::secret(&state::channel_key(&options.state, asked.name()));
                     let key = key.map_err(|e| fault(&e))?;
-                    let with = [wires.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
+                    let with = [networks.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
                     started.to().give(ChannelPart::Wire(wire), &with).map_err(|e| fault(&e))?;
                 }
                 started.into_process()

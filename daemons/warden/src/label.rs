@@ -14,7 +14,7 @@ use crate::below::{self, Below};
 use crate::compartment::proto::{Offer, ToInit};
 use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{
-    Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store,
+    Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store, Watches,
 };
 use crate::logs::{LastWords, Logs};
 use crate::machine::{self, Documents};
@@ -24,7 +24,7 @@ use crate::networks::Attached;
 use crate::options::Options;
 use crate::process::Process;
 use crate::service::{self, Note, Service};
-use crate::uids::{Own, Uids};
+use crate::uids::Uids;
 use crate::{Fatal, log, selinux};
 use ipnet::IpNet;
 use levee_ipc::warden::{CompartmentStatus, IsolationForm, Role, UpflowCounters, UpflowReport};
@@ -37,7 +37,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use watching::Watches;
 
 /// Bytes that each scratch file system of a compartment may hold.
 pub(crate) const SCRATCH: u64 = 16 << 20;
@@ -201,7 +200,7 @@ impl RunningLabel {
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
         }
-        let logs = Logs::start(Some(name), resources.uids.own(Own::Logger(slot)), resources.options)?;
+        let logs = Logs::start(Some(name), resources.uids.logger(Some(slot)), resources.options)?;
         let off = turning::off(site, &label, resources.in_force);
         let (services, given, mediation) =
             services(name, &label, &resources, &network, (&below, &off), &logs)?;
@@ -216,7 +215,6 @@ impl RunningLabel {
             (begun.0, Some(begun.1))
         } else {
             let compartment = Compartment::begin_with(&Plan::new(&spec), &network, &init, log.as_fd(), given);
-            let step = |e| Fatal::new(format!("start the compartment at {name}"), e);
             (compartment.map_err(step)?, None)
         };
         let mut running = Self {
@@ -374,7 +372,7 @@ impl RunningLabel {
             match event {
                 Event::Built => built = Some(Ok(())),
                 Event::Failed(reason) => return Some(Err(reason)),
-                Event::Started(_) | Event::Turned => {}
+                Event::Started(_) | Event::Turned(_) => {}
                 Event::Refused(ticket, reason) => self.execution_ended(ticket, Err(reason)),
                 Event::Exited(ticket, status) => self.execution_ended(ticket, Ok(status)),
                 Event::Service(place, report) => {
@@ -667,7 +665,10 @@ fn inherit(service: &levee_policy::site::Service, listeners: usize) -> Launch {
 }
 
 /// A service given as a command, with this in its environment.
-fn command(service: &levee_policy::site::Service, told: impl IntoIterator<Item = String>) -> Launch {
+pub(crate) fn command(
+    service: &levee_policy::site::Service,
+    told: impl IntoIterator<Item = String>,
+) -> Launch {
     let argv = match service.program() {
         Program::Nginx => Vec::new(),
         Program::Command(argv) => argv.to_vec(),

@@ -1,11 +1,11 @@
 //! Links: a network of two partitions at one label. Both interfaces are made, each in its partition's network, when the second of the two
 //! starts; they go with the first that ends, and are made anew with its next start. Where the site says that one of the two forwards, the
-//! other gets routes to that one's networks, and what may pass is in that one's rules ([`crate::ruleset`]).
+//! other gets routes to that one's networks, and what may pass is in that one's rules ([`crate::rules`]).
 
 use crate::Fatal;
-use crate::compartment::{Interface, Network};
-use crate::networks::{LINKS, remove, set};
+use crate::compartment::{Interface, Network, set};
 use crate::partition::Partition;
+use crate::pinned::{LINKS, remove};
 use levee_policy::site::Link;
 use levee_policy::{PartitionName, Site};
 

@@ -5,7 +5,7 @@
 use crate::bounds::Group;
 use crate::options::Options;
 use crate::rest::Rest;
-use crate::uids::{Own, Uids};
+use crate::uids::Uids;
 use crate::waits::{Source, Waits, WatchedChild};
 use crate::{Fatal, log};
 use levee_ipc::log::{LARGEST, ToLogger};
@@ -212,7 +212,7 @@ impl LastWords {
 /// # Errors
 /// As [`Logs::start`].
 pub fn own_logs(uids: &Uids, options: &Options) -> Result<Logs, Fatal> {
-    let logs = Logs::start(None, uids.own(Own::Log), options)?;
+    let logs = Logs::start(None, uids.logger(None), options)?;
     let pipe = logs.end("warden", 0, false).map_err(|e| Fatal::new("open the log", e))?;
     if let Ok(mut own) = OWN.lock() {
         own.pipe = Some(pipe);

@@ -64,17 +64,6 @@ struct Making {
     maker: Maker,
     images: Vec<Image>,
     unfinished: Vec<Unfinished>,
-    /// Somebody waits for the label.
-    wanted: bool,
-}
-
-/// What became of a label's images.
-#[derive(Debug)]
-pub struct Made {
-    /// That all are there, or why not.
-    pub result: Result<(), String>,
-    /// Somebody waits for the label still.
-    pub wanted: bool,
 }
 
 impl Makers {
@@ -86,21 +75,14 @@ impl Makers {
         self.waiting.push_back((label, images));
     }
 
-    /// Whether images are being made for a label or will be. If so, it is wanted from now on.
-    pub fn keep(&mut self, label: &LabelName) -> bool {
-        if let Some(making) = self.running.get_mut(label) {
-            making.wanted = true;
-            return true;
-        }
-        self.waiting.iter().any(|(name, _)| name == label)
+    /// Whether images are being made for a label or will be.
+    pub fn has(&self, label: &LabelName) -> bool {
+        self.running.contains_key(label) || self.waiting.iter().any(|(name, _)| name == label)
     }
 
     /// Nobody waits for a label any more. An image that has been begun is finished all the same.
     pub fn release(&mut self, label: &LabelName) {
         self.waiting.retain(|(name, _)| name != label);
-        if let Some(making) = self.running.get_mut(label) {
-            making.wanted = false;
-        }
     }
 
     /// Begins what has its turn. Answers the labels for which no maker could be started, and why.
@@ -125,16 +107,15 @@ impl Makers {
         missing.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
-    /// Takes those that have ended, and ends those that take too long.
-    pub fn ended(&mut self) -> Vec<(LabelName, Made)> {
+    /// Takes those that have ended, each with that all are there, or why not; ends those that take too long.
+    pub fn ended(&mut self) -> Vec<(LabelName, Result<(), String>)> {
         let over = |(label, making): (&LabelName, &Making)| Some((label.clone(), making.maker.over()?));
         let over: Vec<_> = self.running.iter().filter_map(over).collect();
         let take = |(label, result): (LabelName, Result<(), String>)| {
-            let Making { unfinished, wanted, .. } = self.running.remove(&label)?;
-            let finish =
-                |()| unfinished.into_iter().try_for_each(Unfinished::finish).map_err(|e| e.to_string());
+            let mut unfinished = self.running.remove(&label)?.unfinished.into_iter();
+            let finish = |()| unfinished.try_for_each(Unfinished::finish).map_err(|e| e.to_string());
             let result = result.and_then(finish).map_err(|why| format!("cannot make its images: {why}"));
-            Some((label, Made { result, wanted }))
+            Some((label, result))
         };
         over.into_iter().filter_map(take).collect()
     }
@@ -169,6 +150,6 @@ impl Making {
         program.args.extend(images.iter().map(|(_, bytes)| bytes.to_string().into()));
         program.fds = unfinished.iter().map(Unfinished::as_fd).collect();
         let maker = Maker::start(program, PATIENCE, waits)?;
-        Ok(Self { maker, images, unfinished, wanted: true })
+        Ok(Self { maker, images, unfinished })
     }
 }

@@ -6,13 +6,13 @@
 //! and the single-level networks are local in it, so that the mediator connects to a daemon from the client's own address.
 
 use crate::compartment::proto::Server;
-use crate::compartment::{Compartment, Network, SERVICE_UID, listener};
+use crate::compartment::{Compartment, Network, listener};
 use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Process, Start};
-use crate::uids::{Own, Uids};
-use crate::{Fatal, log};
+use crate::uids::Uids;
+use crate::{Fatal, label, log};
 use ipnet::IpNet;
 use levee_ipc::Channel;
 use levee_ipc::warden::Role;
@@ -73,17 +73,10 @@ impl Mediation {
     /// Has this command started for each connection to a service, with `label` in its environment.
     pub fn hand_off_to(&mut self, service: &Service, passed: Passed, label: String) {
         // nginx takes no connection that somebody else has accepted, and no site says that it should.
-        let Program::Command(argv) = service.program() else { return };
-        self.servers.push(Server {
-            service: service.name().clone(),
-            program: argv.first().cloned().unwrap_or_default(),
-            argv: argv.clone(),
-            env: vec!["PATH=/usr/bin:/usr/sbin".into(), label],
-            uid: SERVICE_UID,
-            passed,
-            ready: 0,
-            needs: service.needs().clone(),
-        });
+        if matches!(service.program(), Program::Command(_)) {
+            let launch = label::command(service, [label]);
+            self.servers.push(Server { service: service.name().clone(), launch, passed, ready: 0 });
+        }
     }
 
     /// A listener for the daemon of a relayed service, where the mediator alone reaches it: what the daemon has of that network connects to
@@ -117,7 +110,7 @@ impl Mediation {
         let failed = |e: &dyn std::fmt::Display| Fatal::new(format!("start the mediator at {name}"), e);
         self.fronts.iter().try_for_each(|front| listener::offer(&front.listener)).map_err(|e| failed(&e))?;
         let most = self.most.to_string();
-        let start = Start::new(Key::at(Role::Mediator, name), uids.own(Own::Mediator(slot)), options, logs);
+        let start = Start::new(Key::at(Role::Mediator, name), slot, uids, options, logs);
         let (arguments, network) = (["--most", &most], self.network.as_ref().map(Network::ns));
         let process = Process::start_as::<MediatorPart>(Start { arguments: &arguments, network, ..start })
             .map_err(|e| failed(&e))?;

@@ -3,7 +3,8 @@
 
 use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
-use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Programs, Spec};
+use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Programs, Spec, Watches};
+use crate::edges::PARTITION;
 use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
@@ -11,10 +12,10 @@ use crate::maker::Maker;
 use crate::making::Image;
 use crate::networks::{self, Attached};
 use crate::options::Options;
+use crate::pinned;
 use crate::programs::{Images, Wanted};
-use crate::ruleset::PARTITION;
-use crate::uids::{Own, Uids};
-use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
+use crate::uids::Uids;
+use crate::waits::{Source, Waits};
 use crate::{Fatal, log, selinux};
 use levee_ipc::warden::sessiond::PartitionStatus;
 use levee_policy::site::{MAX_SLOTS, Restart};
@@ -24,7 +25,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The number of the one program in it.
@@ -72,8 +72,7 @@ enum State {
 struct Running {
     compartment: Compartment,
     since: Instant,
-    said: Option<WatchedChannel>,
-    ended: Option<WatchedChild>,
+    watches: Watches,
     /// Kept for as long as the compartment is there.
     network: Network,
 }
@@ -292,7 +291,7 @@ impl Partition {
         let Resources { options, site, uids, attached, .. } = resources;
         let logs = match self.logs.take() {
             Some(logs) => logs,
-            None => Logs::start(Some(&self.log_name), uids.own(Own::Logger(self.slot)), options)?,
+            None => Logs::start(Some(&self.log_name), uids.logger(Some(self.slot)), options)?,
         };
         let logs = self.logs.insert(logs);
         let log = logs.end("process-1", uids.compartment(self.slot), false).map_err(|e| fault(&e))?;
@@ -311,7 +310,7 @@ impl Partition {
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
         let since = Instant::now();
-        let running = Running { compartment, since, said: None, ended: None, network };
+        let running = Running { compartment, since, watches: Watches::default(), network };
         self.state = State::Runs(Box::new(running));
         self.starts = self.starts.saturating_add(1);
         attached.map_or(Ok(()), Attached::open).map_err(|e| fault(&e))
@@ -334,14 +333,7 @@ impl Partition {
         }
         self.see_to_end();
         let State::Runs(running) = &mut self.state else { return Ok(()) };
-        let Running { compartment, said, ended, .. } = running.as_mut();
-        if said.is_none() {
-            *said = Some(waits.watch(Arc::clone(compartment.channel()), source())?);
-        }
-        if let (None, Some(process)) = (&ended, compartment.process()) {
-            *ended = Some(waits.watch(Arc::clone(process), source())?);
-        }
-        Ok(())
+        running.watches.watch(&running.compartment, waits, source, source)
     }
 
     /// Takes what has happened in it; its program gets the ends of these channels. Why it has ended, if it has: then it is to be stopped.
@@ -366,7 +358,7 @@ impl Partition {
                         return Some(e.to_string());
                     }
                 }
-                Event::Started(_) | Event::Service(..) | Event::Cut(..) | Event::Turned => {}
+                Event::Started(_) | Event::Service(..) | Event::Cut(..) | Event::Turned(_) => {}
                 Event::Failed(why) | Event::Refused(_, why) => return Some(why),
                 Event::Exited(_, status) => return Some(format!("its program ended with status {status}")),
             }
@@ -422,12 +414,11 @@ impl Partition {
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.
                 let _ = running.compartment.kill();
                 if self.has_interfaces
-                    && let Err(e) = networks::close(running.network.ns())
+                    && let Err(e) = pinned::down(running.network.ns())
                 {
                     log!("the partition {}: its interfaces are up still: {e}", self.asked.name());
                 }
-                // That is closed, and so has something to say, long before all is gone.
-                running.said = None;
+                running.watches.of_end_alone();
                 State::Ends(running, off)
             }
             State::Ends(running, _) => State::Ends(running, off),

@@ -4,6 +4,7 @@ use crate::bounds::Group;
 use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
+use crate::uids::Uids;
 use levee_ipc::warden::guard::GuardSays;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
@@ -166,9 +167,9 @@ pub struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// One with its role's own program, without arguments and without a network.
-    pub fn new(key: Key, uid: u32, options: &'a Options, logs: &'a Logs) -> Self {
-        let programs = &options.programs;
+    /// One with its role's own program and uid, of what has this slot, without arguments and without a network.
+    pub fn new(key: Key, slot: u16, uids: &Uids, options: &'a Options, logs: &'a Logs) -> Self {
+        let (programs, uid) = (&options.programs, uids.of(key.role, slot));
         let processors = key.label.as_ref().and_then(|label| options.places.of(label));
         Self { key, processors, programs, program: None, arguments: &[], uid, network: None, logs }
     }

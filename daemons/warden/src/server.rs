@@ -14,7 +14,7 @@ mod vaults;
 use self::keeping::{Keeping, Kept};
 use crate::channels::Way;
 use crate::framed::Framed;
-use crate::held::Waiting;
+use crate::held::Held;
 use crate::key::Key;
 use crate::label::ending::Endings;
 use crate::label::{CutDone, Cutting, RunningLabel};
@@ -28,20 +28,18 @@ use crate::partition::Partition;
 use crate::placed::Places;
 use crate::process::{Heard, Process, Start};
 use crate::programs::{Images, Wanted};
-use crate::rules::Rules;
 use crate::service::Note;
 use crate::supervisor::Processes;
 use crate::tended::Tended;
-use crate::uids::{Own, Uids};
+use crate::uids::Uids;
 use crate::upflow::Upflow;
 use crate::waits::{Asked, Source, asked};
-use crate::wires::Wires;
 use crate::{Fatal, log, outer, selinux, stacks, state, upflow};
 use levee_daemon::TURN;
-use levee_ipc::Secret;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
+use levee_ipc::{Received, Secret};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
 use levee_sys::signals::Signals;
@@ -90,7 +88,6 @@ pub struct Server {
     /// Labels whose gate has ended before their stacks: until when these may end by themselves.
     ending: BTreeMap<LabelName, Instant>,
     networks: Networks,
-    wires: Wires,
     /// Of levee's own standing processes.
     logs: Logs,
     /// Of labels that have ended.
@@ -101,7 +98,8 @@ pub struct Server {
     last_run: Option<String>,
     /// Labels whose machines are ending.
     ending_labels: Endings,
-    held: Waiting,
+    /// Labels that somebody waits for and that have not begun yet, since something is in the way.
+    awaited: BTreeMap<LabelName, Held>,
     /// Second stages of upflow that are killed; the next one begins once they are gone.
     leaving: BTreeMap<LabelName, Process>,
     partitions: Vec<Partition>,
@@ -111,20 +109,6 @@ pub struct Server {
     partition_makers: Makers,
     framed: Framed,
     postures: postures::Postures,
-}
-
-/// The interfaces of the host to whom the site gives them.
-fn interfaces(site: &Site, text: &str, options: &Options) -> Result<(Networks, Wires), Fatal> {
-    let rules = || Rules::new(text, &options.programs);
-    let mut networks = Networks::attach(site, rules(), &options.run.join(state::NETWORKS))
-        .map_err(|e| Fatal::new("give the networks to their labels", e))?;
-    match Wires::attach(site, rules(), &options.run.join(state::WIRES), &options.state) {
-        Ok(wires) => Ok((networks, wires)),
-        Err(e) => {
-            networks.detach();
-            Err(Fatal::new("give one-way channels their wires", e))
-        }
-    }
 }
 
 impl Server {
@@ -162,7 +146,8 @@ impl Server {
         let trusted_path = outer::trusted_path(first).map_err(|e| Fatal::new("open the trusted path", e))?;
         let operators = outer::local(&options.run.join(state::CONTROL))
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
-        let (networks, wires) = interfaces(&site, &site_text, &options)?;
+        let networks = Networks::attach(&site, &site_text, &options)
+            .map_err(|e| Fatal::new("give labels, partitions and channels their networks", e))?;
         let mut images = Images::new().map_err(|e| Fatal::new("keep the services' programs in memory", e))?;
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
@@ -194,12 +179,11 @@ impl Server {
             upflow: Upflow::default(),
             ending: BTreeMap::new(),
             networks,
-            wires,
             logs,
             last_words: Vec::new(),
             keeping: Keeping::default(),
             ending_labels: Endings::default(),
-            held: Waiting::default(),
+            awaited: BTreeMap::new(),
             leaving: BTreeMap::new(),
             partitions,
             ways,
@@ -287,7 +271,6 @@ impl Server {
         }
         std::mem::take(&mut self.upflow).stop();
         self.networks.detach();
-        self.wires.detach();
         self.processes.end();
         self.last_words.into_iter().for_each(LastWords::wait);
         self.logs.finish().into_iter().for_each(LastWords::wait);
@@ -304,7 +287,7 @@ impl Server {
         Duration::from_millis(match () {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
-            () if !self.ending_labels.is_empty() || !self.held.is_empty() => 20,
+            () if !self.ending_labels.is_empty() || self.awaited.values().any(Held::is_awaited) => 20,
             () if self.postures.is_awaited() => 20,
             () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
@@ -337,34 +320,27 @@ impl Server {
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
         // What it says beyond that it says in the next turn.
         for _ in 0..TURN {
-            let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
-            match process.hear().map(|received| received.message) {
-                Ok(Heard::Ready) => match (key.role, &key.label) {
+            let Some(Received { message, .. }) = self.processes.hear(key) else { break };
+            match message {
+                Heard::Ready => match (key.role, &key.label) {
                     (Role::Signer, _) => self.signer_ready()?,
-                    (Role::Vault, Some(label)) => self.vault_ready(&label.clone()),
-                    (Role::Mediator, Some(label)) => self.tell_if_up(&label.clone()),
+                    (Role::Vault, Some(label)) => self.vault_ready(label),
+                    (Role::Mediator, Some(label)) => self.tell_if_up(label),
                     _ => {}
                 },
-                Ok(Heard::Unusable(why)) => return self.unusable(why),
-                Ok(Heard::Sessiond(request)) => self.request(request),
-                Ok(Heard::Frames(state)) => self.framed.said(state),
-                Ok(Heard::Channel(counted)) => self.channel_said(key, counted),
-                Ok(Heard::Guard(said)) => self.guard_said(key, said),
-                Ok(Heard::Upflow(reports)) => {
+                Heard::Unusable(why) => return self.unusable(why),
+                Heard::Sessiond(request) => self.request(request),
+                Heard::Frames(state) => self.framed.said(state),
+                Heard::Channel(counted) => self.channel_said(key, counted),
+                Heard::Guard(said) => self.guard_said(key, said),
+                Heard::Upflow(reports) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
                         label.upflow(key.role, reports);
                     }
                 }
-                Err(levee_ipc::RecvError::Empty) => return Ok(()),
-                // Its end follows on the pidfd.
-                Err(levee_ipc::RecvError::Closed) => {
-                    process.kill();
-                    return Ok(());
-                }
-                Ok(Heard::Tpe(_) | Heard::Layer(_)) | Err(_) => {
-                    log!("{key} said what it may not say: killing it");
-                    process.kill();
-                    return Ok(());
+                Heard::Tpe(_) | Heard::Layer(_) => {
+                    self.processes.condemn(key);
+                    break;
                 }
             }
         }
@@ -373,12 +349,9 @@ impl Server {
 
     /// Nobody waits for a label any more, nor has a session there.
     fn release(&mut self, label: &LabelName) {
+        self.awaited.remove(label);
         self.makers.release(label);
-        self.images.release(label);
         self.keeping.release(label, Instant::now());
-        self.upflow.release(label);
-        self.ending_labels.release(label);
-        self.held.release(label);
         if let Some(running) = self.labels.get_mut(label) {
             running.release();
         }
@@ -402,12 +375,10 @@ impl Server {
             steering.extend(self.framed.counters());
         }
         steering.extend(self.ways.iter().flat_map(Way::counters));
-        steering.extend(self.wires.counters());
         let alarms = self.alarms();
         let partitions = self.partitions.iter().map(Partition::status).collect();
         self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
         self.networks.count(&mut self.processes.waits);
-        self.wires.count(&mut self.processes.waits);
         // What they answer is told the next time: nobody is waited for.
         for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
             if upflow::ask(stage).is_err() {
@@ -475,6 +446,7 @@ impl Server {
 
     fn not_started(&mut self, name: &LabelName, reason: &str) {
         log!("{name} does not start: {reason}");
+        self.awaited.remove(name);
         self.end_label(name);
         // Who asks again and again is refused with the same reason for a while.
         self.keeping.ended(Kept::Start(name.clone()), reason, Instant::now());
@@ -483,8 +455,19 @@ impl Server {
     }
 
     fn note_compartment(&self, name: &LabelName, done: bool, reason: &str) {
-        let (object, reason) = ("compartment".to_owned(), reason.to_owned());
-        self.tell_sessiond(LabelEvent::Note { label: Some(name.clone()), object, done, reason });
+        self.note(Some(name), "compartment", done, reason);
+    }
+
+    /// Has it in the audit log.
+    fn note(
+        &self,
+        label: Option<&LabelName>,
+        object: impl Into<String>,
+        done: bool,
+        reason: impl Into<String>,
+    ) {
+        let (label, object, reason) = (label.cloned(), object.into(), reason.into());
+        self.tell_sessiond(LabelEvent::Note { label, object, done, reason });
     }
 
     fn hear_compartment(&mut self, name: &LabelName) {
@@ -538,7 +521,7 @@ impl Server {
         let executed = label.executed(now);
         let is_over = label.idle_for() > Some(LINGER);
         for Note { object, done, reason } in notes {
-            self.tell_sessiond(LabelEvent::Note { label: Some(name.clone()), object, done, reason });
+            self.note(Some(name), object, done, reason);
         }
         for CutDone { ticket, sockets } in cut {
             self.tell_sessiond(LabelEvent::Cut { ticket, sockets });

@@ -1,11 +1,13 @@
 //! The one session of a workstation: its steering group, its TUN device, its ephemeral compartment.
 
 use crate::compartment::proto::{Profile, Start};
-use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec};
+use crate::compartment::{
+    Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec, Watches,
+};
 use crate::logs::{LastWords, Logs};
 use crate::options::Options;
-use crate::uids::{Own, Uids};
-use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
+use crate::uids::Uids;
+use crate::waits::{Source, Waits};
 use crate::{Fatal, log, outer};
 use ipnet::IpNet;
 use levee_ipc::warden::WorkstationEvent;
@@ -17,7 +19,6 @@ use levee_sys::tun::{self, Queue};
 use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes that the session's files may hold in all.
@@ -67,7 +68,7 @@ pub struct Session {
     /// When what the server has answered last was asked: time since the host's start, suspended or not.
     heard: Duration,
     logs: Logs,
-    watches: Option<(WatchedChannel, WatchedChild)>,
+    watches: Watches,
     /// The vault is at work.
     vault: bool,
     up: bool,
@@ -96,7 +97,7 @@ impl Session {
         steering: &SteeringKey,
     ) -> Result<Self, Fatal> {
         let uid_base = uids.compartment(SLOT);
-        let logs = Logs::start(Some(&open.label), uids.own(Own::Logger(SLOT)), options)?;
+        let logs = Logs::start(Some(&open.label), uids.logger(Some(SLOT)), options)?;
         let step = |e: levee_sys::Error| Fatal::new("start the session's compartment", e);
         // A port of its own, so that no other session's datagrams are merged with this one's.
         let group = steering_group(SocketAddr::new(outer, 0), SLOTS, outer::QUEUE, steering)
@@ -132,8 +133,8 @@ impl Session {
         };
         let init = options.programs.join("levee-init");
         let log = logs.end("process-1", uid_base, false).map_err(step)?;
-        let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd())
-            .map_err(|e| Fatal::new("start the session's compartment", e))?;
+        let compartment =
+            Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd()).map_err(step)?;
         Ok(Self {
             id: open.id,
             label: open.label,
@@ -144,7 +145,7 @@ impl Session {
             patience: open.patience,
             heard: clock::since_boot(),
             logs,
-            watches: None,
+            watches: Watches::default(),
             vault: false,
             up: false,
         })
@@ -200,12 +201,9 @@ impl Session {
     /// # Errors
     /// The kernel's.
     pub fn watch(&mut self, waits: &mut Waits) -> std::io::Result<()> {
-        if let (None, Some(process)) = (&self.watches, self.compartment.process()) {
-            let said = Source::Inside(self.label.clone());
-            let said = waits.watch(Arc::clone(self.compartment.channel()), said)?;
-            let ended = Source::CompartmentEnded(self.label.clone());
-            self.watches = Some((said, waits.watch(Arc::clone(process), ended)?));
-        }
+        let label = &self.label;
+        let (said, ended) = (|| Source::Inside(label.clone()), || Source::CompartmentEnded(label.clone()));
+        self.watches.watch(&self.compartment, waits, said, ended)?;
         self.logs.watch(waits, || Source::LabelsLogger(self.label.clone()))
     }
 
@@ -283,7 +281,7 @@ impl Session {
         let mut ended = Vec::new();
         for event in events {
             let (ticket, status) = match event {
-                Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) | Event::Turned => {
+                Event::Built | Event::Started(_) | Event::Service(..) | Event::Cut(..) | Event::Turned(_) => {
                     continue;
                 }
                 Event::Failed(reason) => return Err(reason),

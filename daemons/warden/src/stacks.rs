@@ -6,10 +6,10 @@ use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Process, Start};
 use crate::supervisor::Processes;
-use crate::uids::{Own, Uids};
+use crate::uids::Uids;
 use levee_ipc::Channel;
 use levee_ipc::warden::stack::StackPart;
-use levee_ipc::warden::{LabelEvent, Peer, Place, Role};
+use levee_ipc::warden::{Peer, Place, Role};
 use levee_policy::LabelName;
 use std::time::Duration;
 
@@ -33,11 +33,8 @@ pub fn start(
     processes: &mut Processes,
 ) -> Result<(), Fatal> {
     for role in ROLES {
-        let (own, arguments) = match role {
-            Role::Stack => (Own::Stack(slot), &["--stack"][..]),
-            _ => (Own::Witness(slot), &[][..]),
-        };
-        let start = Start::new(Key::at(role, name), uids.own(own), options, logs);
+        let arguments: &[&str] = if role == Role::Stack { &["--stack"] } else { &[] };
+        let start = Start::new(Key::at(role, name), slot, uids, options, logs);
         let process = Process::start_as::<StackPart>(Start { arguments, ..start })
             .map_err(|e| Fatal::new(format!("start {} for {name}", role.program()), e))?;
         let peer = |role| Peer { role, label: Some(name.clone()), slot: None };
@@ -64,17 +61,15 @@ pub fn running<'a>(name: &LabelName, processes: &'a Processes) -> impl Iterator<
     ROLES.map(|role| Key::at(role, name)).into_iter().filter_map(move |key| processes.get(&key))
 }
 
+/// What the audit log calls them.
+pub const NOTED: &str = "redundant stacks";
+
 /// What the audit log is to say of a gate or stack that ended.
-pub fn note(role: Role, name: &LabelName, how: &str) -> LabelEvent {
+pub fn note(role: Role, how: &str) -> String {
     let which = match role {
         Role::Stack => "first one",
         Role::Witness => "second one",
         _ => "gate",
     };
-    LabelEvent::Note {
-        label: Some(name.clone()),
-        object: "redundant stacks".into(),
-        done: false,
-        reason: format!("the {which} ended ({how}): nothing passes until all are there again"),
-    }
+    format!("the {which} ended ({how}): nothing passes until all are there again")
 }

@@ -6,14 +6,11 @@ use crate::options::Options;
 use crate::process::{Process, Started};
 use crate::supervisor::Processes;
 use crate::{Fatal, log, state};
+use levee_ipc::SendError;
 use levee_ipc::warden::Role;
-use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::layer::LayerPart;
-use levee_ipc::warden::sessiond::SessiondPart;
-use levee_ipc::warden::tpe::TpePart;
-use levee_ipc::warden::tps::TpsPart;
 use std::error::Error;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -57,25 +54,21 @@ pub fn give_layer(
     Ok(())
 }
 
+/// Gives a process a list of certificates that are believed no more.
+pub type Revoking = fn(&Process, &[BorrowedFd<'_>]) -> Result<(), SendError>;
+
 /// Hands these the revocation list that there is now. One that does not read what it is told is killed, and reads the list when it is
 /// started again.
 ///
 /// # Errors
 /// There is none, or it is not read: why, in words.
-pub fn revoke(processes: &Processes, roles: &[Role], list: &Path) -> Result<(), String> {
-    for role in roles {
+pub fn revoke(processes: &Processes, to: &[(Role, Revoking)], list: &Path) -> Result<(), String> {
+    for (role, give) in to {
         let list = state::revocations(list).map_err(|e| e.to_string())?.ok_or_else(|| {
             format!("there is no {}", list.file_name().unwrap_or_default().to_string_lossy())
         })?;
-        let Some(process) = processes.get(&Key::of(*role)) else { continue };
-        let list = [list.as_fd()];
-        let given = match role {
-            Role::Keyer => process.tell_as(KeyerPart::Revocations, &list),
-            Role::Tps => process.tell_as(TpsPart::Revocations, &list),
-            Role::Tpe => process.tell_as(TpePart::Revocations, &list),
-            _ => process.tell_as(SessiondPart::Revocations, &list),
-        };
-        if given.is_err() {
+        let process = processes.get(&Key::of(*role));
+        if let Some(process) = process.filter(|process| give(process, &[list.as_fd()]).is_err()) {
             log!("{} does not read what it is told: killing it", role.program());
             process.kill();
         }

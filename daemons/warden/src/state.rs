@@ -35,6 +35,8 @@ pub const LOCK: &str = "lock";
 pub const CONTROL: &str = "control";
 /// Where the namespaces of single-level networks are pinned, in the run directory.
 pub const NETWORKS: &str = "net";
+/// As there: those of labelled networks. No label has such a name.
+pub const LABELLED: &str = "labelled";
 /// The socket of `levee-tpe`'s commands, in the run directory.
 pub const TPE: &str = "tpe.sock";
 
@@ -125,10 +127,7 @@ pub fn ends_by_itself(state: &Path, why: &str) {
 
 /// Why the last run ended by itself, if it did.
 pub fn last_run(state: &Path) -> Option<String> {
-    let mut why = String::new();
-    let file = File::open(state.join(LAST_RUN)).ok()?;
-    io::Read::read_to_string(&mut io::Read::take(file, 1_024), &mut why).ok()?;
-    Some(why)
+    String::from_utf8(read(&state.join(LAST_RUN), 1_024).ok()?).ok()
 }
 
 /// The last run's end has been told.
@@ -160,9 +159,7 @@ pub fn rotations(state: &Path) -> Vec<Rotation> {
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).take(MOST_ROTATIONS).collect();
     paths.sort();
     let read = |path: &Path| {
-        let mut text = String::new();
-        let file = File::open(path).ok()?;
-        io::Read::read_to_string(&mut io::Read::take(file, 1_024), &mut text).ok()?;
+        let text = String::from_utf8(read(path, 1_024).ok()?).ok()?;
         let (object, reason) = text.trim_end().split_once('\n')?;
         Some(Rotation { object: object.to_owned(), reason: reason.replace('\n', " "), done: true })
     };
@@ -191,8 +188,13 @@ pub fn rotations(state: &Path) -> Vec<Rotation> {
 /// # Errors
 /// The kernel's.
 pub fn public(path: &Path) -> io::Result<Vec<u8>> {
+    read(path, 1 << 20)
+}
+
+/// The beginning of a file.
+fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, 1 << 20), &mut text)?;
+    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, most), &mut text)?;
     Ok(text)
 }
 
@@ -201,9 +203,11 @@ pub fn public(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The kernel's, with the path and where the file comes from.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
-    let hint =
-        |e: io::Error| io::Error::new(e.kind(), format!("{}: {e} (`levee enrol` makes it)", path.display()));
-    Ok(File::open(path).map_err(hint)?.into())
+    Ok(File::open(path).map_err(|e| hint(path, &e))?.into())
+}
+
+fn hint(path: &Path, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e} (`levee enrol` makes it)", path.display()))
 }
 
 /// Opens a file with a secret, as [`open`] does: one that others than its owner may read or write is not taken.
@@ -308,9 +312,7 @@ pub fn ppks_of(ids: &[u8], host: &HostName, by_site: &PpkId) -> Vec<HostPpk> {
 /// # Errors
 /// As [`open`].
 pub fn copy(path: &Path) -> io::Result<OwnedFd> {
-    let mut text = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::from(open(path)?), 1 << 20), &mut text)?;
-    sealed("copy", &text)
+    sealed("copy", &public(path).map_err(|e| hint(path, &e))?)
 }
 
 /// The signer's file in which it keeps how far the audit log is; made if need be, durably.

@@ -2,12 +2,12 @@
 //! becomes of one that ends.
 
 use crate::key::Key;
-use crate::process::Process;
+use crate::process::{Heard, Process};
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::wiring::wired;
 use crate::{Fatal, log};
 use levee_ipc::warden::{Part, Peer, Place, Role};
-use levee_ipc::{Channel, SendError};
+use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -54,6 +54,24 @@ impl Processes {
     /// As [`Processes::get`], to change it.
     pub fn get_mut(&mut self, key: &Key) -> Option<&mut Process> {
         self.running.get_mut(key).map(|running| &mut running.process)
+    }
+
+    /// What a process says next; none once that is all. One that has closed its channel, or says what is no message of its role's, is
+    /// killed: its end follows on the pidfd.
+    pub fn hear(&mut self, key: &Key) -> Option<Received<Heard>> {
+        match self.get_mut(key)?.hear() {
+            Ok(heard) => return Some(heard),
+            Err(RecvError::Empty) => {}
+            Err(RecvError::Closed) => self.get(key)?.kill(),
+            Err(_) => self.condemn(key),
+        }
+        None
+    }
+
+    /// A process has said what it may not say.
+    pub fn condemn(&self, key: &Key) {
+        log!("{key} said what it may not say: killing it");
+        self.get(key).into_iter().for_each(Process::kill);
     }
 
     /// All that run.

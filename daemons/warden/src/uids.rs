@@ -4,7 +4,7 @@
 use crate::Fatal;
 use crate::compartment::SERVICE_UID;
 use crate::state::UIDS;
-use levee_ipc::warden::Place;
+use levee_ipc::warden::{Place, Role};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -41,47 +41,6 @@ pub struct Uids {
     base: u32,
     block: u32,
     _locks: Vec<File>,
-}
-
-/// A process's place in the first slot's uids, which belong to no compartment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Own {
-    /// sessiond.
-    Sessiond,
-    /// signer.
-    Signer,
-    /// tps and its children.
-    Tps,
-    /// keyer.
-    Keyer,
-    /// The tpe's agent.
-    Tpe,
-    /// fsd.
-    Fsd,
-    /// The logger of levee's own standing processes.
-    Log,
-    /// The second tunnel.
-    Layer,
-    /// What keeps the frames.
-    Frames,
-    /// A signer that tries new keys.
-    Trial,
-    /// The vault in this slot.
-    Vault(u16),
-    /// The first of two stacks in this slot that must agree.
-    Stack(u16),
-    /// The second of them.
-    Witness(u16),
-    /// The mediator of the label in this slot.
-    Mediator(u16),
-    /// The logger of the label in this slot.
-    Logger(u16),
-    /// The first stage of upflow for the label in this slot.
-    Snapshot(u16),
-    /// The second stage of upflow for the label in this slot.
-    Copy(u16),
-    /// The channel between partitions that has this place in the site file.
-    Channel(u16),
 }
 
 impl Uids {
@@ -131,29 +90,42 @@ impl Uids {
         self.block
     }
 
-    /// The uid (and gid) of one of levee's own processes.
-    pub fn own(&self, who: Own) -> u32 {
-        let offset = match who {
-            Own::Sessiond => 1,
-            Own::Signer => 2,
-            Own::Tps => 3,
-            Own::Keyer => 4,
-            Own::Tpe => 5,
-            Own::Fsd => 6,
-            Own::Log => 7,
-            Own::Layer => 8,
-            Own::Frames => 9,
-            Own::Trial => 10,
-            Own::Vault(slot) => 0x1000 + u32::from(slot & 0xfff),
-            Own::Snapshot(slot) => 0x2000 + u32::from(slot & 0xfff),
-            Own::Copy(slot) => 0x3000 + u32::from(slot & 0xfff),
-            Own::Stack(slot) => 0x4000 + u32::from(slot & 0xfff),
-            Own::Witness(slot) => 0x5000 + u32::from(slot & 0xfff),
-            Own::Mediator(slot) => 0x6000 + u32::from(slot & 0xfff),
-            Own::Logger(slot) => 0x7000 + u32::from(slot & 0xfff),
-            Own::Channel(place) => 0x8000 + u32::from(place & 0xfff),
+    /// The uid (and gid) of a process of this role, of what has this slot; of a role that is there once the slot counts for nothing. They are
+    /// among the first slot's uids, which belong to no compartment.
+    pub fn of(&self, role: Role, slot: u16) -> u32 {
+        let (block, place) = match role {
+            Role::Sessiond => (0, 1),
+            Role::Signer => (0, 2),
+            Role::Tps => (0, 3),
+            Role::Keyer => (0, 4),
+            Role::Tpe => (0, 5),
+            Role::Fsd => (0, 6),
+            Role::Layer => (0, 8),
+            Role::Frames => (0, 9),
+            Role::Vault => (1, slot),
+            Role::Snapshot => (2, slot),
+            Role::Copy => (3, slot),
+            Role::Stack => (4, slot),
+            Role::Witness => (5, slot),
+            Role::Mediator => (6, slot),
+            // The place in the site file of the channel that it carries.
+            Role::Channel | Role::Guard => (8, slot),
         };
-        self.base + offset
+        self.place(block, place)
+    }
+
+    /// That of the logger of the label, or partition, in this slot; without one, of levee's own standing processes.
+    pub fn logger(&self, slot: Option<u16>) -> u32 {
+        slot.map_or_else(|| self.place(0, 7), |slot| self.place(7, slot))
+    }
+
+    /// That of a signer that tries new keys.
+    pub fn trial(&self) -> u32 {
+        self.place(0, 10)
+    }
+
+    fn place(&self, block: u32, place: u16) -> u32 {
+        self.base + block * 0x1000 + u32::from(place & 0xfff)
     }
 
     /// The uid of the services in the compartment in this slot.
@@ -194,10 +166,10 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let a = Uids::claim(&[dir.path()], place).unwrap();
             let b = Uids::claim(&[dir.path()], place).unwrap();
-            assert_ne!(a.own(Own::Tps), b.own(Own::Tps));
-            let first = a.own(Own::Tps);
+            assert_ne!(a.of(Role::Tps, 0), b.of(Role::Tps, 0));
+            let first = a.of(Role::Tps, 0);
             drop(a);
-            assert_eq!(Uids::claim(&[dir.path()], place).unwrap().own(Own::Tps), first);
+            assert_eq!(Uids::claim(&[dir.path()], place).unwrap().of(Role::Tps, 0), first);
         }
     }
 
@@ -229,7 +201,7 @@ mod tests {
         for uids in (0..200).map(|_| claim(Place::Workstation)).collect::<Vec<_>>() {
             assert_eq!(uids.base, next);
             // The last process of ours that a workstation has, and the last uid in its session.
-            assert!(uids.own(Own::Logger(1)) < uids.compartment(1));
+            assert!(uids.logger(Some(1)) < uids.compartment(1));
             next = uids.compartment(1) + PER_SLOT;
         }
         assert!(WORKSTATIONS.checked_add(SMALL_BLOCKS * SMALL_BLOCK).is_some(), "all blocks are uids");
@@ -239,24 +211,19 @@ mod tests {
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
         let uids = Uids::claim(&[dir.path()], Place::Server).unwrap();
-        let ours = [
-            Own::Sessiond,
-            Own::Signer,
-            Own::Tps,
-            Own::Keyer,
-            Own::Tpe,
-            Own::Fsd,
-            Own::Log,
-            Own::Layer,
-            Own::Frames,
-            Own::Trial,
-        ]
-        .into_iter()
-        .chain((1..4096).flat_map(|s| [Own::Vault(s), Own::Snapshot(s), Own::Copy(s)]))
-        .chain((1..4096).flat_map(|s| [Own::Stack(s), Own::Witness(s), Own::Mediator(s)]))
-        .chain((1..4096).map(Own::Logger))
-        .chain((0..4096).map(Own::Channel));
-        let all: Vec<u32> = ours.map(|who| uids.own(who)).collect();
+        use Role::{
+            Channel, Copy, Frames, Fsd, Keyer, Layer, Mediator, Sessiond, Signer, Snapshot, Stack, Tpe, Tps,
+            Vault, Witness,
+        };
+        let once = [Sessiond, Signer, Tps, Keyer, Tpe, Fsd, Layer, Frames].map(|role| uids.of(role, 7));
+        let many = [Vault, Stack, Witness, Mediator, Snapshot, Copy];
+        let at = |slot| many.map(|role| uids.of(role, slot)).into_iter().chain([uids.logger(Some(slot))]);
+        let all: Vec<u32> = once
+            .into_iter()
+            .chain([uids.logger(None), uids.trial()])
+            .chain((1..4096).flat_map(at))
+            .chain((0..4096).map(|place| uids.of(Channel, place)))
+            .collect();
         let distinct: std::collections::BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), distinct.len());
         assert!(distinct.iter().all(|uid| *uid < uids.compartment(1)));

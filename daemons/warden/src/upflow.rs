@@ -12,7 +12,7 @@ use crate::log;
 use crate::options::Options;
 use crate::process::{Process, Start};
 use crate::selinux;
-use crate::uids::{Own, Uids};
+use crate::uids::Uids;
 use crate::waits::{Source, Waits, WatchedChild};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
@@ -65,8 +65,6 @@ struct Finishing {
     process: Process,
     _ended: Option<WatchedChild>,
     until: Instant,
-    /// Somebody waits for the label again.
-    wanted: bool,
 }
 
 impl Upflow {
@@ -112,10 +110,8 @@ impl Upflow {
         options: &Options,
         uids: &Uids,
     ) -> Result<Option<Process>, Box<dyn std::error::Error>> {
-        let slot = label.slot();
-        let uid = uids.own(if role == Role::Snapshot { Own::Snapshot(slot) } else { Own::Copy(slot) });
-        let seen = Some(IdRange { inside: SERVICE_UID, outside: uid, count: 1 });
-        let start = Start::new(Key::at(role, name), uid, options, label.logs());
+        let start = Start::new(Key::at(role, name), label.slot(), uids, options, label.logs());
+        let seen = Some(IdRange { inside: SERVICE_UID, outside: start.uid, count: 1 });
         if role == Role::Snapshot {
             let Some(snapshot) = self.used(name, name, site, options)? else { return Ok(None) };
             let snapshot = snapshot.mount(Attributes::DATA, seen)?;
@@ -199,12 +195,18 @@ impl Upflow {
             // One that cannot be waited for is found when the time is looked at.
             let ended = waits.watch(process.pidfd(), Source::Made).ok();
             let until = Instant::now() + LAST_PASS;
-            let finishing = Finishing { process, _ended: ended, until, wanted: false };
+            let finishing = Finishing { process, _ended: ended, until };
             self.finishing.insert(name.clone(), finishing);
         }
         self.opening.remove(name);
+        self.unused(name);
+    }
+
+    /// A label uses no snapshot any more, but its own while its first stage makes its last pass. What nobody uses goes.
+    fn unused(&mut self, name: &LabelName) {
+        let finishes = self.finishing.contains_key(name);
         self.snapshots.retain(|other, snapshot| {
-            if other != name || !self.finishing.contains_key(name) {
+            if other != name || !finishes {
                 snapshot.users.remove(name);
             }
             !snapshot.users.is_empty()
@@ -213,19 +215,10 @@ impl Upflow {
 
     /// A label is wanted: whether its last pass is in the way. If so it is cut short, since the label's first stage makes
     /// the next one, and [`Upflow::ended`] says when the label may start.
-    pub fn is_in_the_way(&mut self, name: &LabelName) -> bool {
-        self.finishing.get_mut(name).is_some_and(|finishing| {
-            finishing.wanted = true;
-            finishing.process.kill();
-            true
-        })
-    }
-
-    /// Nobody waits for a label any more.
-    pub fn release(&mut self, name: &LabelName) {
-        if let Some(finishing) = self.finishing.get_mut(name) {
-            finishing.wanted = false;
-        }
+    pub fn is_in_the_way(&self, name: &LabelName) -> bool {
+        let finishing = self.finishing.get(name);
+        finishing.into_iter().for_each(|finishing| finishing.process.kill());
+        finishing.is_some()
     }
 
     /// Whether a last pass goes on: the time must be looked at.
@@ -234,27 +227,19 @@ impl Upflow {
     }
 
     /// Takes the last passes that are over, and ends those that take too long: then the snapshot stays as the last whole
-    /// pass left it. Answers the labels for which somebody waits.
+    /// pass left it. Answers their labels.
     pub fn ended(&mut self) -> Vec<LabelName> {
         let now = Instant::now();
-        let mut wanted = Vec::new();
         for finishing in self.finishing.values().filter(|finishing| finishing.until <= now) {
             finishing.process.kill();
         }
         let over = self.finishing.iter().filter(|(_, finishing)| finishing.process.exit().is_some());
-        for name in over.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            let Some(finishing) = self.finishing.remove(&name) else { continue };
-            self.snapshots.retain(|other, snapshot| {
-                if *other == name {
-                    snapshot.users.remove(&name);
-                }
-                !snapshot.users.is_empty()
-            });
-            if finishing.wanted {
-                wanted.push(name);
-            }
+        let over: Vec<LabelName> = over.map(|(name, _)| name.clone()).collect();
+        for name in &over {
+            self.finishing.remove(name);
+            self.unused(name);
         }
-        wanted
+        over
     }
 
     /// Waits for the last passes, at the server's end.
@@ -391,7 +376,8 @@ mod tests {
         wait_for(&at(&below, "UNCLASSIFIED/last"), b"word");
         let until = Instant::now() + Duration::from_secs(5);
         while upflow.is_finishing() {
-            assert!(Instant::now() < until && upflow.ended().is_empty());
+            assert!(Instant::now() < until);
+            upflow.ended();
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(upflow.has(&high.name, &low.name) && !upflow.has(&low.name, &low.name));

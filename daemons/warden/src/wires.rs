@@ -5,150 +5,73 @@
 //! the kernel drops what comes (`levee_sys::udp::one_way`); the namespace's rules let pass datagrams of the channel that way, and nothing
 //! the other way, not even ARP or ICMP ([`crate::rules`]); and who sends knows the other's hardware address from the site file.
 
-use crate::networks::{add_address, give_back, give_back_others, open_or_make, take_interface, unpin};
-use crate::rules::{Counting, Rules};
-use crate::ruleset::CHANNEL;
-use crate::waits::Waits;
-use crate::{log, state};
+use crate::edges::CHANNEL;
+use crate::pinned::{Pinned, raise};
+use crate::rules::{Counts, Rules};
+use crate::state;
 use levee_ipc::warden::channel;
 use levee_policy::site::{self, Channel};
-use levee_policy::{ChannelName, LabelName, Site};
-use levee_sys::{Error, Result, ns, udp};
+use levee_policy::{ChannelName, LabelName};
+use levee_sys::{Error, Result, udp};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 
 /// What can have been sent that has not left, or come and not been received, at least and at most: of four turns, with what is added to it.
 /// It counts as the warden's memory, who makes the sockets.
 const QUEUES: std::ops::RangeInclusive<u64> = 1 << 20..=16 << 20;
 
-/// All wires of a site.
+/// The wire of one channel.
 #[derive(Debug)]
-pub struct Wires {
-    outer: OwnedFd,
-    rules: Rules,
-    attached: Vec<Attached>,
-}
-
-#[derive(Debug)]
-struct Attached {
-    channel: ChannelName,
+pub struct ChannelWire {
+    /// Which.
+    pub channel: ChannelName,
     /// As its rules and its pin are called.
-    name: LabelName,
-    interface: String,
-    sends: bool,
-    ns: OwnedFd,
-    pin: PathBuf,
-    socket: OwnedFd,
-    counting: Option<Counting>,
-    /// What its rules let in and out and what not, when that was read last.
-    counted: Vec<u64>,
+    pub name: LabelName,
+    /// Its namespace.
+    pub place: Pinned,
+    /// By which its process sends or receives.
+    pub socket: OwnedFd,
+    /// What its rules let in and out and what not.
+    pub counts: Counts,
 }
 
-impl Wires {
-    /// Takes the interface of each, which is in the caller's network namespace or, after a warden that was killed, in one that is pinned in
-    /// the directory `pins`. Each must have a key in the state directory.
+impl ChannelWire {
+    /// What the rules and the pin of a channel's wire are called.
     ///
     /// # Errors
-    /// The first that could not be had; then none is, and every interface is back and down.
-    pub fn attach(site: &Site, rules: Rules, pins: &Path, state: &Path) -> Result<Self> {
-        let mut wires = Self { outer: ns::current_net()?, rules, attached: Vec::new() };
-        match wires.attach_all(site, pins, state) {
-            Ok(()) => Ok(wires),
+    /// It cannot be named, which of a site that has been read is not so.
+    pub fn name(channel: &Channel) -> Result<LabelName> {
+        let name = LabelName::new(&format!("{CHANNEL}{}", channel.name()));
+        name.map_err(|e| Error::invalid("name a channel", e.to_string()))
+    }
+
+    /// Takes its interface, which is in the namespace `outer` or still in its place. There must be a key in the state directory.
+    ///
+    /// # Errors
+    /// The step that failed; then the interface is back and down.
+    pub fn attach(
+        rules: &Rules,
+        (channel, wire): (&Channel, &site::Wire),
+        name: LabelName,
+        place: Pinned,
+        outer: BorrowedFd<'_>,
+        state: &Path,
+    ) -> Result<Self> {
+        let path = state::channel_key(state, channel.name());
+        let key = state::secret(&path).map_err(|e| {
+            let remedy = "levee enrol channel makes one, and both hosts have the same";
+            Error::invalid(format!("use {} ({remedy})", path.display()), e.to_string())
+        });
+        match key.and_then(|_| begin(rules, channel, wire, &name, &place, outer)) {
+            Ok(socket) => {
+                let (channel, counts) = (channel.name().clone(), Counts::default());
+                Ok(Self { channel, name, place, socket, counts })
+            }
             Err(e) => {
-                wires.detach();
+                place.release(outer)?;
                 Err(e)
             }
-        }
-    }
-
-    fn attach_all(&mut self, site: &Site, pins: &Path, state: &Path) -> Result<()> {
-        let name = |channel: &Channel| {
-            let name = LabelName::new(&format!("{CHANNEL}{}", channel.name()));
-            name.map_err(|e| Error::invalid("name a channel", e.to_string()))
-        };
-        let with = || site.channels().iter().filter_map(|channel| Some((channel, channel.wire()?)));
-        let wanted = with().map(|(channel, _)| name(channel)).collect::<Result<Vec<_>>>()?;
-        give_back_others(pins, &wanted, self.outer.as_fd())?;
-        for ((channel, wire), name) in with().zip(wanted) {
-            let path = state::channel_key(state, channel.name());
-            state::secret(&path).map_err(|e| {
-                let remedy = "levee enrol channel makes one, and both hosts have the same";
-                Error::invalid(format!("use {} ({remedy})", path.display()), e.to_string())
-            })?;
-            let pin = pins.join(name.file_name());
-            let ns = open_or_make(&pin)?;
-            match begin(&self.rules, channel, wire, &name, ns.as_fd(), self.outer.as_fd()) {
-                Ok(socket) => self.attached.push(Attached {
-                    channel: channel.name().clone(),
-                    name,
-                    interface: wire.interface().to_string(),
-                    sends: channel.from().is_some(),
-                    ns,
-                    pin,
-                    socket,
-                    counting: None,
-                    counted: Vec::new(),
-                }),
-                Err(e) => {
-                    let back = give_back(ns.as_fd(), self.outer.as_fd()).and_then(|()| unpin(&pin));
-                    back.unwrap_or_else(|e| log!("{name}: its interface stays in its namespace: {e}"));
-                    return Err(e);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The socket of a channel's wire.
-    pub fn socket(&self, channel: &ChannelName) -> Option<BorrowedFd<'_>> {
-        let attached = self.attached.iter().find(|attached| attached.channel == *channel)?;
-        Some(attached.socket.as_fd())
-    }
-
-    /// Has what the rules counted read again, where that does not go on already.
-    pub fn count(&mut self, waits: &mut Waits) {
-        for one in self.attached.iter_mut().filter(|one| one.counting.is_none()) {
-            match self.rules.count(&one.name, one.ns.as_fd(), waits) {
-                Ok(counting) => one.counting = Some(counting),
-                Err(e) => log!("{}: what its wire counted: {e}", one.name),
-            }
-        }
-    }
-
-    /// Takes what has been read.
-    pub fn counted(&mut self) {
-        for one in &mut self.attached {
-            let Some(over) = one.counting.as_ref().and_then(Counting::over) else { continue };
-            one.counting = None;
-            match over {
-                Ok(counted) => one.counted = counted,
-                Err(why) => log!("{}: what its wire counted: {why}", one.name),
-            }
-        }
-    }
-
-    /// What the rules dropped, for operators; what is 0 is left out.
-    pub fn counters(&self) -> Vec<(String, u64)> {
-        let of = |one: &Attached| {
-            let whats =
-                ["came in and is none of the channel's", "would have left and is none of the channel's"];
-            let (interface, counted) = (one.interface.clone(), one.counted.clone());
-            let some = whats.into_iter().zip(counted).filter(|(_, packets)| *packets > 0);
-            some.map(move |(what, packets)| (format!("dropped at {interface}: {what}"), packets))
-                .collect::<Vec<_>>()
-        };
-        self.attached.iter().flat_map(of).collect()
-    }
-
-    /// Gives every interface back, down.
-    pub fn detach(&mut self) {
-        for one in std::mem::take(&mut self.attached) {
-            let back = give_back(one.ns.as_fd(), self.outer.as_fd()).and_then(|()| unpin(&one.pin));
-            let way = if one.sends { "to" } else { "from" };
-            back.unwrap_or_else(|e| {
-                log!("{}: the interface {way} another host stays in its namespace: {e}", one.name)
-            });
         }
     }
 }
@@ -159,22 +82,20 @@ fn begin(
     channel: &Channel,
     wire: &site::Wire,
     name: &LabelName,
-    ns: BorrowedFd<'_>,
+    place: &Pinned,
     outer: BorrowedFd<'_>,
 ) -> Result<OwnedFd> {
     let interface = wire.interface().as_str();
-    let own = ns.try_clone_to_owned().map_err(|e| Error::new("keep a network namespace", e))?;
-    let network = crate::compartment::Network::in_ns(own)?;
-    take_interface(ns, outer, interface, name)?;
-    rules.load(name, ns)?;
+    let network = place.network()?;
+    place.take(outer, interface, name)?;
+    rules.load(name, place.ns())?;
     let mut net = network.net()?;
     let mtu = net.find(interface)?.map_or(0, |link| link.mtu);
     if mtu < u32::from(wire.mtu()) {
         let why = format!("its longest packet has {mtu} octets: ip link set {interface} mtu {}", wire.mtu());
         return Err(Error::invalid(format!("use the interface {interface} for {name}"), why));
     }
-    add_address(&mut net, interface, wire.address())?;
-    net.set_up(interface)?;
+    raise(&mut net, interface, &[wire.address()])?;
     if let Some(hardware) = wire.hardware() {
         net.add_neighbour(interface, wire.peer(), hardware.octets())?;
     }

@@ -1,138 +1,30 @@
-//! Who may say what to whom, and by what means: all of it, as data. What is not a row here cannot be said, for a process has no
-//! channel but those that it was given.
+//! Which processes the warden gives a channel to each other when both run. Every other channel is made by who starts one of its two ends
+//! (`stacks.rs`, `mediation.rs`, the trusted path's server). The whole relation, with the interfaces, is the table of this file's tests,
+//! which ARCHITECTURE shows: a process has no channel but those that it was given.
 
-use levee_ipc::warden::Role;
-use std::fmt;
+use levee_ipc::warden::Role::{self, Fsd, Guard, Keyer, Mediator, Sessiond, Signer, Tpe, Tps, Vault};
 
-/// One who speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A process of this role.
-    A(Role),
-    /// A child of the trusted path's server, which has one client.
-    Child,
-    /// Process 1 of a label's compartment.
-    Init,
-    /// The operator's command.
-    Operator,
-    /// The person's command on a workstation.
-    Person,
-}
-
-/// How the channel comes to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Means {
-    /// The warden gives it to both when both run ([`wired`]).
-    Wired,
-    /// The warden gives it to a gate and its stacks as it starts them ([`crate::stacks`]).
-    Stacks,
-    /// The warden gives it to the mediator and process 1 as it starts the former ([`crate::mediation`]).
-    Starter,
-    /// The trusted path's server makes one for each client, and hands the other end on.
-    Client,
-    /// A socket in the run directory, which root alone may connect to.
-    Socket,
-}
-
-/// A channel that may be.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// Who asks or tells.
-    pub from: End,
-    /// Who is asked or told.
-    pub to: End,
-    /// How it comes to be.
-    pub means: Means,
-    /// The file that is the whole interface, in `host/ipc/src`.
-    pub file: &'static str,
-    /// The messages of the first, in that file.
-    pub says: &'static str,
-    /// And those of the other; `None` if it says nothing.
-    pub answers: Option<&'static str>,
-}
-
-const fn row(
-    from: End,
-    to: End,
-    means: Means,
-    file: &'static str,
-    says: &'static str,
-    answers: Option<&'static str>,
-) -> Row {
-    Row { from, to, means, file, says, answers }
-}
-
-use End::{A, Child, Init, Operator, Person};
-use Means::{Client, Socket, Stacks, Starter, Wired};
-use Role::{Fsd, Guard, Keyer, Mediator, Sessiond, Signer, Stack, Tpe, Tps, Vault, Witness};
-
-/// Every channel but the warden's own. On a workstation the tpe stands in sessiond's place; a gate stands in a vault's.
-pub const TABLE: [Row; 21] = [
-    row(A(Tps), A(Sessiond), Wired, "client.rs", "TpsToSessiond", None),
-    row(Child, A(Sessiond), Client, "client.rs", "ChildToSessiond", Some("Reply")),
-    row(A(Sessiond), A(Keyer), Wired, "keyer.rs", "ToKeyer", Some("FromKeyer")),
-    row(A(Tpe), A(Keyer), Wired, "keyer.rs", "ToKeyer", Some("FromKeyer")),
-    row(A(Sessiond), A(Vault), Wired, "vault.rs", "SessiondToVault", Some("VaultToSessiond")),
-    row(A(Tpe), A(Vault), Wired, "vault.rs", "SessiondToVault", Some("VaultToSessiond")),
-    row(A(Keyer), A(Vault), Wired, "vault.rs", "KeyerToVault", Some("VaultToKeyer")),
-    row(A(Vault), A(Stack), Stacks, "agree.rs", "ToStack", Some("FromStack")),
-    row(A(Vault), A(Witness), Stacks, "agree.rs", "ToStack", Some("FromStack")),
-    row(A(Sessiond), A(Mediator), Wired, "mediator.rs", "SessiondToMediator", Some("MediatorToSessiond")),
-    row(A(Guard), A(Sessiond), Wired, "guard.rs", "GuardToSessiond", Some("SessiondToGuard")),
-    row(A(Mediator), Init, Starter, "mediator.rs", "ToStarter", Some("FromStarter")),
-    row(A(Tps), A(Signer), Wired, "signer.rs", "ToSigner", None),
-    row(Child, A(Signer), Client, "signer.rs", "ToSigner", Some("FromSigner")),
-    row(A(Keyer), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
-    row(A(Sessiond), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
-    row(A(Fsd), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
-    row(A(Tpe), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
-    row(A(Sessiond), A(Fsd), Wired, "federation.rs", "Ask", Some("Heard")),
-    row(Operator, A(Sessiond), Socket, "operator.rs", "Command", Some("Answer")),
-    row(Person, A(Tpe), Socket, "tpe.rs", "Command", Some("Answer")),
+/// On a workstation the tpe stands in sessiond's place; a gate stands in a vault's.
+const WIRED: [(Role, Role); 14] = [
+    (Tps, Sessiond),
+    (Sessiond, Keyer),
+    (Tpe, Keyer),
+    (Sessiond, Vault),
+    (Tpe, Vault),
+    (Keyer, Vault),
+    (Sessiond, Mediator),
+    (Guard, Sessiond),
+    (Tps, Signer),
+    (Keyer, Signer),
+    (Sessiond, Signer),
+    (Fsd, Signer),
+    (Tpe, Signer),
+    (Sessiond, Fsd),
 ];
 
 /// Whether the warden gives two processes of these roles a channel when both run.
 pub fn wired(a: Role, b: Role) -> bool {
-    let is = |row: &Row| row.means == Wired && [(A(a), A(b)), (A(b), A(a))].contains(&(row.from, row.to));
-    TABLE.iter().any(is)
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            A(Vault) => "vault or gate",
-            A(Stack) => "first stack",
-            A(Witness) => "second stack",
-            A(Tpe) => "tpe's agent",
-            A(role) => role.program().trim_start_matches("levee-"),
-            Child => "tps child",
-            Init => "process 1 of its compartment",
-            Operator => "`levee`",
-            Person => "`levee-tpe`",
-        })
-    }
-}
-
-impl fmt::Display for Means {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Wired => "the warden, when both run",
-            Stacks => "the warden, with the stacks",
-            Starter => "the warden, with the mediator",
-            Client => "tps, for each client",
-            Socket => "a socket of root's",
-        })
-    }
-}
-
-impl fmt::Display for Row {
-    /// As ARCHITECTURE has it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, to, means, file, says, answers } = self;
-        let answers = answers.map_or(String::new(), |answers| format!(", `{answers}`"));
-        let arrow = if answers.is_empty() { "→" } else { "↔" };
-        write!(f, "| {from} {arrow} {to} | `host/ipc/src/{file}` | `{says}`{answers} | {means} |")
-    }
+    WIRED.contains(&(a, b)) || WIRED.contains(&(b, a))
 }
 
 #[cfg(test)]
@@ -142,6 +34,132 @@ mod tests {
         Part, Peer, channel, frames, fsd, guard, keyer, layer, mediator, sessiond, signer, stack, tpe, tps,
         upflow, vault,
     };
+    use std::fmt;
+
+    /// One who speaks.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum End {
+        /// A process of this role.
+        A(Role),
+        /// A child of the trusted path's server, which has one client.
+        Child,
+        /// Process 1 of a label's compartment.
+        Init,
+        /// The operator's command.
+        Operator,
+        /// The person's command on a workstation.
+        Person,
+    }
+
+    /// How the channel comes to be.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Means {
+        /// The warden gives it to both when both run ([`wired`]).
+        Wired,
+        /// The warden gives it to a gate and its stacks as it starts them ([`crate::stacks`]).
+        Stacks,
+        /// The warden gives it to the mediator and process 1 as it starts the former ([`crate::mediation`]).
+        Starter,
+        /// The trusted path's server makes one for each client, and hands the other end on.
+        Client,
+        /// A socket in the run directory, which root alone may connect to.
+        Socket,
+    }
+
+    /// A channel that may be.
+    #[derive(Clone, Copy, Debug)]
+    struct Row {
+        /// Who asks or tells.
+        from: End,
+        /// Who is asked or told.
+        to: End,
+        /// How it comes to be.
+        means: Means,
+        /// The file that is the whole interface, in `host/ipc/src`.
+        file: &'static str,
+        /// The messages of the first, in that file.
+        says: &'static str,
+        /// And those of the other; `None` if it says nothing.
+        answers: Option<&'static str>,
+    }
+
+    const fn row(
+        from: End,
+        to: End,
+        means: Means,
+        file: &'static str,
+        says: &'static str,
+        answers: Option<&'static str>,
+    ) -> Row {
+        Row { from, to, means, file, says, answers }
+    }
+
+    use End::{A, Child, Init, Operator, Person};
+    use Means::{Client, Socket, Stacks, Starter, Wired};
+    use Role::{Stack, Witness};
+
+    /// Every channel but the warden's own.
+    const TABLE: [Row; 21] = [
+        row(A(Tps), A(Sessiond), Wired, "client.rs", "TpsToSessiond", None),
+        row(Child, A(Sessiond), Client, "client.rs", "ChildToSessiond", Some("Reply")),
+        row(A(Sessiond), A(Keyer), Wired, "keyer.rs", "ToKeyer", Some("FromKeyer")),
+        row(A(Tpe), A(Keyer), Wired, "keyer.rs", "ToKeyer", Some("FromKeyer")),
+        row(A(Sessiond), A(Vault), Wired, "vault.rs", "SessiondToVault", Some("VaultToSessiond")),
+        row(A(Tpe), A(Vault), Wired, "vault.rs", "SessiondToVault", Some("VaultToSessiond")),
+        row(A(Keyer), A(Vault), Wired, "vault.rs", "KeyerToVault", Some("VaultToKeyer")),
+        row(A(Vault), A(Stack), Stacks, "agree.rs", "ToStack", Some("FromStack")),
+        row(A(Vault), A(Witness), Stacks, "agree.rs", "ToStack", Some("FromStack")),
+        row(A(Sessiond), A(Mediator), Wired, "mediator.rs", "SessiondToMediator", Some("MediatorToSessiond")),
+        row(A(Guard), A(Sessiond), Wired, "guard.rs", "GuardToSessiond", Some("SessiondToGuard")),
+        row(A(Mediator), Init, Starter, "mediator.rs", "ToStarter", Some("FromStarter")),
+        row(A(Tps), A(Signer), Wired, "signer.rs", "ToSigner", None),
+        row(Child, A(Signer), Client, "signer.rs", "ToSigner", Some("FromSigner")),
+        row(A(Keyer), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
+        row(A(Sessiond), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
+        row(A(Fsd), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
+        row(A(Tpe), A(Signer), Wired, "signer.rs", "ToSigner", Some("FromSigner")),
+        row(A(Sessiond), A(Fsd), Wired, "federation.rs", "Ask", Some("Heard")),
+        row(Operator, A(Sessiond), Socket, "operator.rs", "Command", Some("Answer")),
+        row(Person, A(Tpe), Socket, "tpe.rs", "Command", Some("Answer")),
+    ];
+
+    impl fmt::Display for End {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(match self {
+                A(Vault) => "vault or gate",
+                A(Stack) => "first stack",
+                A(Witness) => "second stack",
+                A(Tpe) => "tpe's agent",
+                A(role) => role.program().trim_start_matches("levee-"),
+                Child => "tps child",
+                Init => "process 1 of its compartment",
+                Operator => "`levee`",
+                Person => "`levee-tpe`",
+            })
+        }
+    }
+
+    impl fmt::Display for Means {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(match self {
+                Wired => "the warden, when both run",
+                Stacks => "the warden, with the stacks",
+                Starter => "the warden, with the mediator",
+                Client => "tps, for each client",
+                Socket => "a socket of root's",
+            })
+        }
+    }
+
+    impl fmt::Display for Row {
+        /// As ARCHITECTURE has it.
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let Self { from, to, means, file, says, answers } = self;
+            let answers = answers.map_or(String::new(), |answers| format!(", `{answers}`"));
+            let arrow = if answers.is_empty() { "→" } else { "↔" };
+            write!(f, "| {from} {arrow} {to} | `host/ipc/src/{file}` | `{says}`{answers} | {means} |")
+        }
+    }
 
     const ROLES: [Role; 16] = [
         Role::Channel,
@@ -165,6 +183,12 @@ mod tests {
     fn read(path: &str) -> String {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         std::fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+    }
+
+    #[test]
+    fn the_warden_gives_the_channels_of_the_table_that_it_is_to_give_and_no_others() {
+        let rows = TABLE.into_iter().filter(|row| row.means == Wired).map(|row| (row.from, row.to));
+        assert_eq!(rows.collect::<Vec<_>>(), WIRED.map(|(from, to)| (A(from), A(to))));
     }
 
     #[test]

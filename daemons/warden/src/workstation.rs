@@ -11,7 +11,7 @@ use crate::process::{Heard, Process, Start};
 use crate::session::{Open, Remains, SLOT, SLOTS, Session};
 use crate::standing::{self, Given};
 use crate::supervisor::Processes;
-use crate::uids::{Own, Uids};
+use crate::uids::Uids;
 use crate::waits::{Asked, Source, asked};
 use crate::{Fatal, log, outer, state};
 use levee_daemon::TURN;
@@ -22,7 +22,7 @@ use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::warden::{LayerState, Place, Role, TpeRequest, WorkstationEvent};
-use levee_ipc::{Secret, SendError};
+use levee_ipc::{Received, Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
@@ -357,7 +357,11 @@ impl Workstation {
             );
         }
         let list = self.options.config.join(state::WORKSTATION_REVOCATIONS);
-        if let Err(why) = standing::revoke(&self.processes, &[Role::Keyer, Role::Tpe], &list) {
+        let to: [(Role, standing::Revoking); 2] = [
+            (Role::Keyer, |keyer, list| keyer.tell_as(KeyerPart::Revocations, list)),
+            (Role::Tpe, |tpe, list| tpe.tell_as(TpePart::Revocations, list)),
+        ];
+        if let Err(why) = standing::revoke(&self.processes, &to, &list) {
             log!("the revocation list of the bundle is not read: {why}");
         }
     }
@@ -382,35 +386,25 @@ impl Workstation {
 
     fn said(&mut self, key: &Key) -> Result<(), Fatal> {
         for _ in 0..TURN {
-            let Some(process) = self.processes.get_mut(key) else { return Ok(()) };
-            match process.hear() {
-                Ok(received) => match received.message {
-                    Heard::Ready => {
-                        if key.role == Role::Vault
-                            && let Some(session) = &mut self.session
-                        {
-                            session.vault_ready();
-                            self.tell_if_up();
-                        }
+            let Some(Received { message, fds }) = self.processes.hear(key) else { break };
+            match message {
+                Heard::Ready => {
+                    if let Some(session) = self.session.as_mut().filter(|_| key.role == Role::Vault) {
+                        session.vault_ready();
+                        self.tell_if_up();
                     }
-                    Heard::Unusable(why) => return Err(Fatal::keys(&self.options.config, why)),
-                    Heard::Tpe(request) => self.request(request, received.fds),
-                    Heard::Layer(LayerState::Up) => self.layer_down = None,
-                    Heard::Layer(LayerState::Down(why)) => self.layer_down = Some(why),
-                    Heard::Sessiond(_)
-                    | Heard::Upflow(_)
-                    | Heard::Channel(_)
-                    | Heard::Frames(_)
-                    | Heard::Guard(_) => {
-                        log!("{key} said what it may not say: killing it");
-                        process.kill();
-                        return Ok(());
-                    }
-                },
-                Err(levee_ipc::RecvError::Empty) => return Ok(()),
-                Err(_) => {
-                    process.kill();
-                    return Ok(());
+                }
+                Heard::Unusable(why) => return Err(Fatal::keys(&self.options.config, why)),
+                Heard::Tpe(request) => self.request(request, fds),
+                Heard::Layer(LayerState::Up) => self.layer_down = None,
+                Heard::Layer(LayerState::Down(why)) => self.layer_down = Some(why),
+                Heard::Sessiond(_)
+                | Heard::Upflow(_)
+                | Heard::Channel(_)
+                | Heard::Frames(_)
+                | Heard::Guard(_) => {
+                    self.processes.condemn(key);
+                    break;
                 }
             }
         }
@@ -501,9 +495,9 @@ impl Workstation {
         let network = behind.map_or_else(Network::new, |behind| behind.network(&label));
         let network = network.map_err(|e| Fatal::new("make the session's network", e))?;
         let session = Session::start(open, &self.options, &self.uids, network, outer, &self.steering)?;
-        let (key, uid) = (Key::at(Role::Vault, &label), self.uids.own(Own::Vault(SLOT)));
-        let vault = Process::start_as::<VaultPart>(Start::new(key, uid, &self.options, session.logs()))
-            .map_err(|e| Fatal::new("start the vault", e))?;
+        let key = Key::at(Role::Vault, &label);
+        let start = Start::new(key, SLOT, &self.uids, &self.options, session.logs());
+        let vault = Process::start_as::<VaultPart>(start).map_err(|e| Fatal::new("start the vault", e))?;
         let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
         vault.give(VaultPart::Tun { mtu: session.mtu() }, session.tun()).map_err(handed)?;
         let group = session.group();
@@ -569,18 +563,17 @@ impl Workstation {
     }
 
     fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
-        let (own, arguments) = match role {
-            Role::Signer => (Own::Signer, Vec::new()),
-            Role::Keyer => (Own::Keyer, self.suites.arguments().to_vec()),
-            Role::Layer => (Own::Layer, Vec::new()),
-            _ => {
+        let arguments = match role {
+            Role::Keyer => self.suites.arguments().to_vec(),
+            Role::Tpe => {
                 let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
-                (Own::Tpe, [&["agent"], tunnel, self.suites.arguments()].concat())
+                [&["agent"], tunnel, self.suites.arguments()].concat()
             }
+            _ => Vec::new(),
         };
         // The agent alone opens a connection: to the trusted path of the server.
         let network = (role == Role::Tpe).then(|| self.network.as_fd());
-        let start = Start::new(Key::of(role), self.uids.own(own), &self.options, &self.logs);
+        let start = Start::new(Key::of(role), 0, &self.uids, &self.options, &self.logs);
         let start = Start { arguments: &arguments, network, ..start };
         let process = match role {
             Role::Signer => self.give_signer(start),

@@ -335,7 +335,7 @@ fn what_is_turned_off_ends_with_all_that_it_left_behind_and_starts_for_nobody_un
         let mut starts = 0;
         loop {
             match lab.next(running) {
-                Event::Turned => break,
+                Event::Turned(_) => break,
                 Event::Service(1, report) => starts = report.starts,
                 _ => {}
             }

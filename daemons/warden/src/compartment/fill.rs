@@ -1,8 +1,10 @@
 //! How a store is made in its file, by a process of its own (levee-store).
 
 use super::spec::SERVICE_UID;
+use super::store::{Store, Unfinished};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 
 /// Makes an empty file system of `bytes` in `file`, which belongs to the uid that services run as. All of its blocks are allocated
@@ -38,4 +40,16 @@ fn run(file: &File, program: &str, arguments: &[&str]) -> std::io::Result<String
         return Err(std::io::Error::other(format!("{program}: {}", said.trim())));
     }
     Ok(said.into_owned())
+}
+
+impl Store {
+    /// Makes an image of `bytes` at `path`, which must not exist, as [`Unfinished`] and [`fill`] do in two processes.
+    ///
+    /// # Errors
+    /// As theirs; then no file is left.
+    pub fn create(path: &Path, bytes: u64) -> levee_sys::Result<()> {
+        let unfinished = Unfinished::begin(path, rustix::process::getuid().as_raw())?;
+        fill(&unfinished.file, bytes).map_err(|e| unfinished.failed(e))?;
+        unfinished.finish()
+    }
 }

@@ -35,11 +35,13 @@ mod store;
 mod wait;
 
 pub use fill::fill;
+pub(crate) use network::set;
 pub use network::{Interface, Network};
 pub use plan::Plan;
+pub use proto::FromInit as Event;
 pub(crate) use rootfs::{COPIED, MERGED};
 pub use spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
 pub(crate) use start::{BATCH, CUT};
-pub use start::{Compartment, Event, Given, StartError};
+pub use start::{Compartment, Given, Watches};
 pub use step::{Inside, Outside};
 pub use store::{Store, Unfinished};

@@ -96,18 +96,8 @@ impl Network {
     /// As [`Network::new`], in a namespace that exists.
     pub fn in_ns(ns: OwnedFd) -> Result<Self> {
         let network = Self { ns, context: None };
-        ns::in_net(network.ns.as_fd(), || {
-            let ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
-            for (name, value) in SETTINGS {
-                if ipv6 || !name.starts_with("ipv6") {
-                    std::fs::write(format!("/proc/sys/net/{name}"), value).map_err(|e| {
-                        Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e)
-                    })?;
-                }
-            }
-            refuse_redirects()?;
-            hide_machine_wide()
-        })??;
+        set(network.ns(), &SETTINGS)?;
+        ns::in_net(network.ns(), || refuse_redirects().and_then(|()| hide_machine_wide()))??;
         network.net()?.set_up("lo")?;
         Ok(network)
     }
@@ -182,15 +172,8 @@ impl Network {
 
     /// Lets programs in it send from addresses that are no interface's, as far as they are local.
     pub fn allow_foreign_sources(&self) -> Result<()> {
-        const SETTING: &str = "/proc/sys/net/ipv6/ip_nonlocal_bind";
-        ns::in_net(self.ns.as_fd(), || {
-            // In IPv4 a range that is local is enough.
-            if std::path::Path::new(SETTING).exists() {
-                std::fs::write(SETTING, "1")
-                    .map_err(|e| Error::new("set net.ipv6.ip_nonlocal_bind to 1", e))?;
-            }
-            Ok(())
-        })?
+        // In IPv4 a range that is local is enough.
+        set(self.ns(), &[("ipv6/ip_nonlocal_bind", "1")])
     }
 
     /// A handle to interfaces, addresses and routes of the namespace.
@@ -202,6 +185,20 @@ impl Network {
     pub fn ns(&self) -> BorrowedFd<'_> {
         self.ns.as_fd()
     }
+}
+
+/// Gives a namespace these settings, under `/proc/sys/net`; those for IPv6 only where the host has IPv6.
+pub(crate) fn set(ns: BorrowedFd<'_>, settings: &[(impl AsRef<str> + Sync, &str)]) -> Result<()> {
+    ns::in_net(ns, || {
+        let ipv6 = std::path::Path::new("/proc/sys/net/ipv6").exists();
+        for (name, value) in settings.iter().map(|(name, value)| (name.as_ref(), value)) {
+            if ipv6 || !name.starts_with("ipv6") {
+                std::fs::write(format!("/proc/sys/net/{name}"), value)
+                    .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))?;
+            }
+        }
+        Ok(())
+    })?
 }
 
 /// In the namespace: no interface, now or later, takes a route from an ICMP redirect or sends one. Linux takes one where `all` or the

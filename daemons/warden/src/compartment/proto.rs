@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use levee_policy::ServiceName;
-use levee_policy::site::{Needs, Passed};
+use levee_policy::site::Passed;
 use serde::{Deserialize, Serialize};
 
 pub use super::service::{Launch, Profile, Report, Start, Told};
@@ -47,7 +47,7 @@ pub enum ToInit {
     /// standard error. One in the place of another: what that one had started ends.
     Mediator(Vec<Server>),
     /// These services are off, and no others. Where one of them was on before, every program in the compartment is ended; those that are
-    /// on start again as ever. Answered by [`FromInit::Services`].
+    /// on start again as ever. Answered by [`FromInit::Turned`].
     Services {
         /// The warden's own number for it.
         ticket: u64,
@@ -90,68 +90,32 @@ pub struct Offer {
 pub struct Server {
     /// The service.
     pub service: ServiceName,
-    /// Absolute path.
-    pub program: String,
-    /// The whole argument vector, the program's name first.
-    pub argv: Vec<String>,
-    /// The environment, beside what says whose connection it is; each entry `NAME=value`.
-    pub env: Vec<String>,
-    /// Uid and gid inside; not 0.
-    pub uid: u32,
+    /// How it is started: its environment is beside what says whose connection it is, and its groups of system calls are those that it has as
+    /// far as the compartment has them.
+    pub launch: Launch,
     /// Where it finds its connection.
     pub passed: Passed,
     /// How many are ready while the service is used.
     pub ready: u32,
-    /// The groups of system calls that it has beyond what every program has, as far as the compartment has them.
-    pub needs: Needs,
 }
 
 /// Process 1 → warden.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromInit {
     /// Every step is done; programs may be started.
     Built,
-    /// A step failed; nothing runs.
-    Failed {
-        /// Which step, and why.
-        reason: String,
-    },
+    /// A step failed, and why; nothing runs, and nothing will.
+    Failed(String),
     /// A program runs.
-    Started {
-        /// Which.
-        ticket: u64,
-    },
-    /// A program could not be started.
-    Refused {
-        /// Which.
-        ticket: u64,
-        /// Why.
-        reason: String,
-    },
-    /// A program has ended.
-    Exited {
-        /// Which.
-        ticket: u64,
-        /// Exit status, or 128 plus the signal's number.
-        status: u8,
-    },
-    /// Something has become of a service.
-    Service {
-        /// Its place.
-        place: u16,
-        /// What.
-        report: Report,
-    },
+    Started(u64),
+    /// A program could not be started, and why.
+    Refused(u64, String),
+    /// A program has ended: its status, or 128 plus the signal's number.
+    Exited(u64, u8),
+    /// Something has become of the service at this place.
+    Service(u16, Report),
     /// Nothing runs that was started before a service was turned off.
-    Services {
-        /// The warden's number.
-        ticket: u64,
-    },
-    /// The sockets of an address are destroyed, in the machine.
-    Cut {
-        /// Whose.
-        ticket: u64,
-        /// How many there were; `None` if that failed.
-        sockets: Option<u32>,
-    },
+    Turned(u64),
+    /// The sockets that a cut was for are destroyed, in the machine; how many there were, `None` if that failed.
+    Cut(u64, Option<u32>),
 }

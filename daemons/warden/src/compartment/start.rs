@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -24,10 +25,11 @@ use rustix::process::{Resource, Signal};
 
 use super::network::Network;
 use super::plan::Plan;
-use super::proto::{FromInit, Report, Server, Start, ToInit, Told};
+use super::proto::{FromInit as Event, Report, Server, Start, ToInit, Told};
 use super::spec::Contexts;
 use super::step::{Inside, Outside};
 use super::store::Store;
+use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 
 /// How long process 1 may take to build the compartment.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,31 +50,11 @@ pub(crate) const BATCH: usize = levee_ipc::MAX_MESSAGE / 2;
 /// Bytes that are read ahead of programs. They lie in memory already: what is read and not used is memory for nothing.
 const READ_AHEAD: u32 = 16 << 10;
 
+/// What ends a compartment.
+const FORBIDDEN: &str = "process 1 says what it may not say";
+
 /// Most messages taken from inside in one turn, so that one compartment cannot keep the warden from others.
 const TURN: usize = 64;
-
-/// The step that failed, and why. Nothing that was made for the compartment is left.
-#[derive(Debug)]
-pub struct StartError {
-    pub(super) label: LabelName,
-    pub(super) step: String,
-    pub(super) reason: String,
-}
-
-impl StartError {
-    /// The step, as the plan prints it.
-    pub fn step(&self) -> &str {
-        &self.step
-    }
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "compartment {} does not start: {}: {}", self.label, self.step, self.reason)
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A running compartment. Dropping it kills everything in it.
 #[derive(Debug)]
@@ -103,27 +85,6 @@ struct Parts {
 /// What process 1 is given before it builds the compartment, with the descriptors.
 pub type Given = (ToInit, Vec<OwnedFd>);
 
-/// What happened inside.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// Every step of the plan is done: programs may be started.
-    Built,
-    /// A step failed, and why; nothing runs, and nothing will.
-    Failed(String),
-    /// A program runs.
-    Started(u64),
-    /// A program could not be started, and why.
-    Refused(u64, String),
-    /// A program has ended: its status, or 128 plus the signal's number.
-    Exited(u64, u8),
-    /// Something has become of the service at this place.
-    Service(u16, Report),
-    /// The sockets that a cut was for are destroyed, in its machine; how many there were, `None` if that failed.
-    Cut(u64, Option<u32>),
-    /// Nothing runs that was started before a service was turned off.
-    Turned,
-}
-
 impl Compartment {
     /// Carries out what `plan` has for the warden and hands process 1 (the program `init`, levee-init, in `network`)
     /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it. `log` is process 1's standard error.
@@ -132,12 +93,7 @@ impl Compartment {
     ///
     /// # Errors
     /// The step that failed; everything that had been made is undone.
-    pub fn begin(
-        plan: &Plan,
-        network: &Network,
-        init: &Path,
-        log: BorrowedFd<'_>,
-    ) -> std::result::Result<Self, StartError> {
+    pub fn begin(plan: &Plan, network: &Network, init: &Path, log: BorrowedFd<'_>) -> Result<Self> {
         Self::begin_with(plan, network, init, log, Vec::new())
     }
 
@@ -151,12 +107,9 @@ impl Compartment {
         init: &Path,
         log: BorrowedFd<'_>,
         given: Vec<Given>,
-    ) -> std::result::Result<Self, StartError> {
-        let failed = |step: &dyn fmt::Display, e: &dyn fmt::Display| StartError {
-            label: plan.label.clone(),
-            step: step.to_string(),
-            reason: e.to_string(),
-        };
+    ) -> Result<Self> {
+        let failed =
+            |step: &dyn fmt::Display, e: &dyn fmt::Display| Error::invalid(step.to_string(), e.to_string());
         let mut parts = Parts::default();
         let mut user: Option<OwnedFd> = None;
         let mut mounts: Vec<Mount> = Vec::new();
@@ -357,56 +310,45 @@ impl Compartment {
         let broken = |why: &str| Error::invalid(format!("listen to compartment {}", self.label), why);
         let mut events = Vec::new();
         for _ in 0..TURN {
-            let said = match self.channel.try_recv::<FromInit>() {
+            let said = match self.channel.try_recv::<Event>() {
                 Ok(received) if received.fds.is_empty() => received.message,
                 // The last to close something may have to wait, or work, for it.
                 Ok(_) => return Err(broken("process 1 sends descriptors")),
                 Err(RecvError::Empty) if self.building.is_some_and(|until| until <= Instant::now()) => {
-                    FromInit::Failed { reason: "build the compartment: process 1 takes too long".into() }
+                    Event::Failed("build the compartment: process 1 takes too long".into())
                 }
                 Err(RecvError::Empty) => break,
                 // Events that came before the end are worth having; the end shows again next time.
                 Err(RecvError::Closed) if !events.is_empty() => break,
-                Err(RecvError::Closed) if self.building.is_some() => FromInit::Failed {
-                    reason: "build the compartment: process 1 ended without a word".into(),
-                },
+                Err(RecvError::Closed) if self.building.is_some() => {
+                    Event::Failed("build the compartment: process 1 ended without a word".into())
+                }
                 Err(e) => return Err(broken(&e.to_string())),
             };
-            events.push(match (said, self.building) {
-                (FromInit::Built, Some(_)) => {
-                    self.building = None;
-                    events.push(Event::Built);
-                    // What comes after it is for who knows that it stands.
-                    break;
+            // What comes after one of the first two is for who knows of it.
+            if self.building.is_some() {
+                match said {
+                    Event::Built => self.building = None,
+                    Event::Failed(_) => {}
+                    _ => return Err(broken(FORBIDDEN)),
                 }
-                (FromInit::Failed { reason }, Some(_)) => {
-                    events.push(Event::Failed(printable(&reason)));
-                    break;
-                }
-                (FromInit::Started { ticket }, None) if self.running.contains(&ticket) => {
-                    Event::Started(ticket)
-                }
-                (FromInit::Refused { ticket, reason }, None) if self.running.remove(&ticket) => {
-                    Event::Refused(ticket, printable(&reason))
-                }
-                (FromInit::Exited { ticket, status }, None) if self.running.remove(&ticket) => {
-                    Event::Exited(ticket, status)
-                }
-                (FromInit::Service { place, report }, None) if place < self.services => {
-                    Event::Service(place, readable(report))
-                }
+                events.push(readable(said));
+                break;
+            }
+            let may = match &said {
+                Event::Started(ticket) => self.running.contains(ticket),
+                Event::Refused(ticket, _) | Event::Exited(ticket, _) => self.running.remove(ticket),
+                Event::Service(place, _) => *place < self.services,
                 // An answer to what it was told before this is none.
-                (FromInit::Services { ticket }, None) if self.turned.is_some_and(|(of, _)| ticket <= of) => {
-                    if self.turned.take_if(|(of, _)| *of == ticket).is_none() {
-                        continue;
-                    }
-                    Event::Turned
-                }
-                (FromInit::Cut { ticket, sockets }, None) if self.cuts.remove(&ticket).is_some() => {
-                    Event::Cut(ticket, sockets)
-                }
-                _ => return Err(broken("process 1 says what it may not say")),
-            });
+                Event::Turned(ticket) if self.turned.is_some_and(|(of, _)| *ticket < of) => continue,
+                Event::Turned(ticket) => self.turned.take_if(|(of, _)| of == ticket).is_some(),
+                Event::Cut(ticket, _) => self.cuts.remove(ticket).is_some(),
+                Event::Built | Event::Failed(_) => false,
+            };
+            if !may {
+                return Err(broken(FORBIDDEN));
+            }
+            events.push(readable(said));
         }
         Ok(events)
     }
@@ -422,6 +364,40 @@ impl Compartment {
     /// If something could not be removed; what could has been.
     pub fn stop(mut self) -> Result<()> {
         self.parts.undo()
+    }
+}
+
+/// The waits for what a compartment says, and for its end.
+#[derive(Debug, Default)]
+pub struct Watches {
+    said: Option<WatchedChannel>,
+    ended: Option<WatchedChild>,
+}
+
+impl Watches {
+    /// Has waited for what there is to wait for now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(
+        &mut self,
+        compartment: &Compartment,
+        waits: &mut Waits,
+        said: impl FnOnce() -> Source,
+        ended: impl FnOnce() -> Source,
+    ) -> io::Result<()> {
+        if self.said.is_none() {
+            self.said = Some(waits.watch(Arc::clone(&compartment.channel), said())?);
+        }
+        if let (None, Some(process)) = (&self.ended, &compartment.parts.child) {
+            self.ended = Some(waits.watch(Arc::clone(process), ended())?);
+        }
+        Ok(())
+    }
+
+    /// It is ending: its channel is closed, and so has something to say, long before all is gone.
+    pub fn of_end_alone(&mut self) {
+        self.said = None;
     }
 }
 
@@ -536,9 +512,18 @@ fn hand(
     channel.send(&ToInit::Build { images })
 }
 
-fn readable(Report { starts, told, trouble }: Report) -> Report {
-    let told = told.map(|Told { done, reason }| Told { done, reason: printable(&reason) });
-    Report { starts, told, trouble: trouble.map(|(why, rests)| (printable(&why), rests)) }
+/// Its words as they may stand in a log.
+fn readable(event: Event) -> Event {
+    match event {
+        Event::Failed(why) => Event::Failed(printable(&why)),
+        Event::Refused(ticket, why) => Event::Refused(ticket, printable(&why)),
+        Event::Service(place, Report { starts, told, trouble }) => {
+            let told = told.map(|Told { done, reason }| Told { done, reason: printable(&reason) });
+            let trouble = trouble.map(|(why, rests)| (printable(&why), rests));
+            Event::Service(place, Report { starts, told, trouble })
+        }
+        event => event,
+    }
 }
 
 /// Text from inside, for logs: printable characters, at most [`REASON_MAX`](super::proto::REASON_MAX).

@@ -213,36 +213,16 @@ impl Inside {
     pub(crate) fn batches(steps: &[Self], bytes: usize) -> Vec<Vec<Self>> {
         let (mut batches, mut room) = (vec![Vec::new()], bytes);
         for step in steps {
-            if step.size() > room {
+            // As JSON it has its names beside, and so is longer than in a message.
+            let size = serde_json::to_vec(step).map_or(bytes, |text| text.len());
+            if size > room {
                 batches.push(Vec::new());
                 room = bytes;
             }
-            room = room.saturating_sub(step.size());
+            room = room.saturating_sub(size);
             batches.last_mut().into_iter().for_each(|batch| batch.push(step.clone()));
         }
         batches
-    }
-
-    /// At most how many bytes the step takes in a message.
-    fn size(&self) -> usize {
-        let text = match self {
-            Self::Directory { path } | Self::Device { path, .. } | Self::Tmpfs { path, .. } => path.len(),
-            Self::Image { path, .. } => path.len(),
-            Self::Link { path, to } => path.len().saturating_add(to.len()),
-            Self::File { path, content } => path.len().saturating_add(content.len()),
-            Self::Copy { from, path } | Self::Programs { from, path } => {
-                from.len().saturating_add(path.len())
-            }
-            Self::HostName { name } => name.len(),
-            Self::Context(context) => context.len(),
-            Self::Contexts(Contexts { processes, files, programs }) => {
-                processes.len().saturating_add(files.len()).saturating_add(programs.len())
-            }
-            Self::SystemCalls { groups } => groups.iter().map(|name| name.len().saturating_add(8)).sum(),
-            _ => 0,
-        };
-        // The numbers beside: at most five, of at most ten bytes each.
-        text.saturating_add(64)
     }
 }
 

@@ -16,8 +16,6 @@ use levee_sys::{Error, Result, ns};
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock};
 use rustix::io::Errno;
 
-use super::fill::fill;
-
 /// How long the processes of a warden that was killed may keep an image: the kernel is ending them.
 const REMAINS: Duration = Duration::from_secs(10);
 
@@ -46,16 +44,6 @@ enum Device {
 }
 
 impl Store {
-    /// Makes an image of `bytes` at `path`, which must not exist, as [`Unfinished`] and [`fill`] do in two processes.
-    ///
-    /// # Errors
-    /// As theirs; then no file is left.
-    pub fn create(path: &Path, bytes: u64) -> Result<()> {
-        let unfinished = Unfinished::begin(path, rustix::process::getuid().as_raw())?;
-        fill(&unfinished.file, bytes).map_err(|e| unfinished.failed(e))?;
-        unfinished.finish()
-    }
-
     /// Binds the image to a block device, for as long as this value or a mount of it lives.
     ///
     /// Two file systems at once on one image would ruin it, and the processes of a warden that was killed may
@@ -170,7 +158,7 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 /// An image that is being made. It has its name once it is whole: whatever happens, nothing that is less has it.
 #[derive(Debug)]
 pub struct Unfinished {
-    file: File,
+    pub(super) file: File,
     path: PathBuf,
     to: PathBuf,
 }
@@ -217,7 +205,7 @@ impl Unfinished {
             .map_err(|e| self.failed(e))
     }
 
-    fn failed(&self, why: std::io::Error) -> Error {
+    pub(super) fn failed(&self, why: std::io::Error) -> Error {
         Error::new(format!("make the store {}", self.to.display()), why)
     }
 }

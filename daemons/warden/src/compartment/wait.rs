@@ -4,11 +4,13 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
+use levee_sys::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::network::Network;
 use super::plan::Plan;
-use super::start::{Compartment, Event, Given, StartError};
+use super::proto::FromInit as Event;
+use super::start::{Compartment, Given};
 
 impl Compartment {
     /// Carries out `plan` with the program `init` (levee-init) as process 1, in `network`, and waits until that is done. Process 1 has
@@ -16,7 +18,7 @@ impl Compartment {
     ///
     /// # Errors
     /// As for [`Compartment::begin`], and a step of process 1's that failed or took too long.
-    pub fn start(plan: &Plan, network: &Network, init: &Path) -> std::result::Result<Self, StartError> {
+    pub fn start(plan: &Plan, network: &Network, init: &Path) -> Result<Self> {
         Self::start_with(plan, network, init, Vec::new())
     }
 
@@ -24,19 +26,10 @@ impl Compartment {
     ///
     /// # Errors
     /// As [`Compartment::start`].
-    pub fn start_with(
-        plan: &Plan,
-        network: &Network,
-        init: &Path,
-        given: Vec<Given>,
-    ) -> std::result::Result<Self, StartError> {
+    pub fn start_with(plan: &Plan, network: &Network, init: &Path, given: Vec<Given>) -> Result<Self> {
         let mut compartment = Self::begin_with(plan, network, init, std::io::stderr().as_fd(), given)?;
         let whole = "build the compartment";
-        let failed = |step: &str, reason: String| StartError {
-            label: plan.label.clone(),
-            step: step.to_owned(),
-            reason,
-        };
+        let failed = |step: &str, reason: String| Error::invalid(step, reason);
         while let Some(until) = compartment.building {
             let left = until.saturating_duration_since(Instant::now());
             let wait = || -> std::result::Result<(), Box<dyn std::error::Error>> {

@@ -28,8 +28,6 @@ struct Ending {
     until: Option<Instant>,
     /// Sessiond is told that it has died.
     died: bool,
-    /// Somebody waits for the label again.
-    wanted: bool,
 }
 
 /// A label that has ended.
@@ -47,8 +45,6 @@ pub struct Ended {
     pub askers: Vec<u64>,
     /// Sessiond is to be told that it has died.
     pub died: bool,
-    /// Somebody waits for it.
-    pub wanted: bool,
 }
 
 impl Endings {
@@ -62,7 +58,7 @@ impl Endings {
     ) {
         label.watch_end_alone();
         let until = Some(Instant::now() + PATIENCE);
-        self.0.insert(name, Ending { label, processes, snapshot, until, died: false, wanted: false });
+        self.0.insert(name, Ending { label, processes, snapshot, until, died: false });
     }
 
     /// Whether there are any.
@@ -75,12 +71,9 @@ impl Endings {
         self.0.keys()
     }
 
-    /// A label is wanted: whether its end is in the way. [`Endings::ended`] says when it is not any more.
-    pub fn is_in_the_way(&mut self, name: &LabelName) -> bool {
-        self.0.get_mut(name).is_some_and(|ending| {
-            ending.wanted = true;
-            true
-        })
+    /// Whether a label is ending. [`Endings::ended`] says when it is not any more.
+    pub fn has(&self, name: &LabelName) -> bool {
+        self.0.contains_key(name)
     }
 
     /// Sessiond is told that this one died, once it has ([`Endings::dead`], [`Endings::ended`]). Whether it is ending.
@@ -89,13 +82,6 @@ impl Endings {
             ending.died = true;
             true
         })
-    }
-
-    /// Nobody waits for a label any more.
-    pub fn release(&mut self, name: &LabelName) {
-        if let Some(ending) = self.0.get_mut(name) {
-            ending.wanted = false;
-        }
     }
 
     /// The steering slots, and so the uids, that they still have.
@@ -130,13 +116,13 @@ impl Endings {
         };
         let over: Vec<LabelName> = self.0.iter_mut().filter_map(over).collect();
         let gone = over.into_iter().filter_map(|name| self.0.remove_entry(&name));
-        gone.map(|(name, Ending { label, snapshot, died, wanted, .. })| {
+        gone.map(|(name, Ending { label, snapshot, died, .. })| {
             let (cut, askers) = (label.uncut(), label.execution_askers().collect());
             let (last_words, stopped) = label.stop();
             if let Err(e) = stopped {
                 log!("stopping {name}: {e}");
             }
-            Ended { name, snapshot, last_words, cut, askers, died, wanted }
+            Ended { name, snapshot, last_words, cut, askers, died }
         })
         .collect()
     }

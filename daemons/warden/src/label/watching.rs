@@ -1,17 +1,9 @@
 //! What is waited for of a label, and what time alone changes of it.
 
 use super::RunningLabel;
-use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
+use crate::waits::{Source, Waits};
 use levee_policy::LabelName;
 use std::io;
-use std::sync::Arc;
-
-/// The waits for its compartment. (Its logger has its own.)
-#[derive(Debug, Default)]
-pub(super) struct Watches {
-    said: Option<WatchedChannel>,
-    ended: Option<WatchedChild>,
-}
 
 impl RunningLabel {
     /// Has waited for what there is to wait for now: what its compartment says and its end, and its logger's end.
@@ -19,21 +11,14 @@ impl RunningLabel {
     /// # Errors
     /// The kernel's.
     pub fn watch(&mut self, name: &LabelName, waits: &mut Waits) -> io::Result<()> {
-        let inside = || Source::Inside(name.clone());
-        let Watches { said, ended } = &mut self.watches;
-        if said.is_none() {
-            *said = Some(waits.watch(Arc::clone(self.compartment.channel()), inside())?);
-        }
-        if let (None, Some(process)) = (&ended, self.compartment.process()) {
-            *ended = Some(waits.watch(Arc::clone(process), Source::CompartmentEnded(name.clone()))?);
-        }
+        let (said, ended) = (|| Source::Inside(name.clone()), || Source::CompartmentEnded(name.clone()));
+        self.watches.watch(&self.compartment, waits, said, ended)?;
         self.logs.watch(waits, || Source::LabelsLogger(name.clone()))
     }
 
     /// It is ending: what else comes of it is nobody's concern.
     pub fn watch_end_alone(&mut self) {
-        // It is closed, and so has something to say, long before all is gone.
-        self.watches.said = None;
+        self.watches.of_end_alone();
         self.logs.unwatch();
     }
 

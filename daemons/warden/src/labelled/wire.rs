@@ -4,14 +4,14 @@
 //! neighbours that compartments send to; every other packet is a program's ([`super::programs`]), or dropped. The namespace is pinned, as those of labels are.
 
 use super::programs::{Dropped, Programs};
-use crate::networks::{give_back, open_or_make, pinned, unpin};
-use crate::ruleset::Edge;
+use crate::compartment::set;
+use crate::edges::Edge;
+use crate::pinned::{self, Pinned};
 use levee_policy::{Domain, Label};
 use levee_sys::net::{Hook, Net};
-use levee_sys::{Error, Result, ns};
-use std::fs;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use levee_sys::{Error, Result};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 /// What the names of wires' outer ends begin with. No interface of the host's that is given to a network may.
 const WIRE: &str = "levee";
@@ -19,28 +19,23 @@ const WIRE: &str = "levee";
 const ADDRESS: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
 
 /// Settings of the namespace, under `/proc/sys/net`.
-const SETTINGS: [(&str, &str); 3] = [
+const SETTINGS: [(&str, &str); 4] = [
     ("ipv4/conf/all/forwarding", "0"),
     // Answer for this interface's addresses alone, from this interface's addresses alone.
     ("ipv4/conf/all/arp_ignore", "1"),
     ("ipv4/conf/all/arp_announce", "2"),
+    ("ipv6/conf/default/disable_ipv6", "1"),
 ];
 
 /// Settings of the interface, where it has IPv6. No router says anything about it.
 const SIX_SETTINGS: [(&str, &str); 4] =
     [("accept_ra", "0"), ("autoconf", "0"), ("accept_redirects", "0"), ("disable_ipv6", "0")];
 
-fn set(name: &str, value: &str) -> Result<()> {
-    fs::write(format!("/proc/sys/net/{name}"), value)
-        .map_err(|e| Error::new(format!("set net.{} to {value}", name.replace('/', ".")), e))
-}
-
 /// A labelled network.
 #[derive(Debug)]
 pub struct Wire {
     interface: String,
-    ns: OwnedFd,
-    pin: PathBuf,
+    place: Pinned,
     mtu: u32,
     with_six: bool,
     labels: u32,
@@ -70,17 +65,14 @@ impl Wire {
                 "levee needs such names itself",
             ));
         }
-        let pin = pins.join(interface);
-        let ns = open_or_make(&pin)?;
+        let place = Pinned::open(pins.join(interface))?;
         let with_six = edge.addresses.iter().any(|address| address.addr().is_ipv6());
-        let taken = Self::prepare(edge, ns.as_fd(), domain, labels, with_six, outer);
-        match taken {
+        match Self::prepare(edge, &place, domain, labels, with_six, outer) {
             Ok((mtu, programs)) => {
-                Ok(Self { interface: interface.to_owned(), ns, pin, mtu, with_six, labels: 0, programs })
+                Ok(Self { interface: interface.to_owned(), place, mtu, with_six, labels: 0, programs })
             }
             Err(e) => {
-                give_back(ns.as_fd(), outer)?;
-                unpin(&pin)?;
+                place.release(outer)?;
                 Err(e)
             }
         }
@@ -88,36 +80,26 @@ impl Wire {
 
     fn prepare(
         edge: &Edge,
-        ns: BorrowedFd<'_>,
+        place: &Pinned,
         domain: &Domain,
         labels: u32,
         with_six: bool,
         outer: BorrowedFd<'_>,
     ) -> Result<(u32, Programs)> {
         let interface = edge.interface.as_str();
-        ns::in_net(ns, || {
-            let ipv6 = Path::new("/proc/sys/net/ipv6").exists();
-            let off = ("ipv6/conf/default/disable_ipv6", "1");
-            SETTINGS.into_iter().chain(ipv6.then_some(off)).try_for_each(|(name, value)| set(name, value))
-        })??;
-        let (mut inside, mut outside) = (Net::in_ns(ns)?, Net::in_ns(outer)?);
-        if inside.find(interface)?.is_some() {
-            // From a warden that was killed.
-            inside.set_down(interface)?;
-        } else {
-            outside.set_down(interface)?;
-            outside.move_to(interface, ns)?;
-        }
+        set(place.ns(), &SETTINGS)?;
+        place.take(outer, interface, &"its labels")?;
+        let mut inside = place.net()?;
         let link = inside.find(interface)?.ok_or_else(|| Error::invalid("find the link", "it is gone"))?;
         let programs = Programs::new(domain, labels, link.index, with_six, &edge.unlabelled)?;
         inside.add_program_hooks(interface)?;
         inside.add_program(interface, Hook::From, programs.ingress()?.as_fd())?;
         inside.add_program(interface, Hook::To, programs.egress(link.mtu)?.as_fd())?;
         if with_six {
-            ns::in_net(ns, || {
-                let one = |(name, value)| set(&format!("ipv6/conf/{interface}/{name}"), value);
-                SIX_SETTINGS.into_iter().try_for_each(one)
-            })??;
+            set(
+                place.ns(),
+                &SIX_SETTINGS.map(|(name, value)| (format!("ipv6/conf/{interface}/{name}"), value)),
+            )?;
         }
         Ok((link.mtu, programs))
     }
@@ -130,7 +112,7 @@ impl Wire {
     pub fn lay(&mut self, label: &Label, to: BorrowedFd<'_>) -> Result<()> {
         let mark = self.labels.saturating_add(1);
         let outer = format!("{WIRE}w{mark}");
-        let (mut here, mut there) = (Net::in_ns(self.ns.as_fd())?, Net::in_ns(to)?);
+        let (mut here, mut there) = (self.place.net()?, Net::in_ns(to)?);
         here.add_veth(&outer, &self.interface, Some(to))?;
         let cost = self.programs.add(label, mark, here.index(&outer)?)?;
         if self.with_six && self.mtu.saturating_sub(cost) < SHORTEST_SIX {
@@ -156,14 +138,7 @@ impl Wire {
     /// # Errors
     /// The kernel's.
     pub fn raise(&self, edge: &Edge) -> Result<()> {
-        let mut net = Net::in_ns(self.ns.as_fd())?;
-        for address in &edge.addresses {
-            match net.add_address(&self.interface, *address) {
-                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::EXIST.raw_os_error()) => {}
-                result => result?,
-            }
-        }
-        net.set_up(&self.interface)
+        pinned::raise(&mut self.place.net()?, &self.interface, &edge.addresses)
     }
 
     /// The interface's name.
@@ -185,15 +160,14 @@ impl Wire {
     /// # Errors
     /// The step that failed; then the interface stays where it is.
     pub fn take_away(&self, outer: BorrowedFd<'_>) -> Result<()> {
-        cut(self.ns.as_fd())?;
-        give_back(self.ns.as_fd(), outer)?;
-        unpin(&self.pin)
+        cut(&self.place)?;
+        self.place.release(outer)
     }
 }
 
 /// Deletes the wires that a namespace has an outer end of.
-fn cut(ns: BorrowedFd<'_>) -> Result<()> {
-    let mut net = Net::in_ns(ns)?;
+fn cut(place: &Pinned) -> Result<()> {
+    let mut net = place.net()?;
     for link in net.links()?.into_iter().filter(|link| link.name.starts_with(WIRE)) {
         net.delete(&link.name)?;
     }
@@ -206,24 +180,6 @@ fn cut(ns: BorrowedFd<'_>) -> Result<()> {
 /// # Errors
 /// The first that failed.
 pub fn clear(pins: &Path, wanted: &[&str], outer: BorrowedFd<'_>) -> Result<()> {
-    let entries = match fs::read_dir(pins) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::new(format!("read {}", pins.display()), e)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(|e| Error::new(format!("read {}", pins.display()), e))?;
-        let ns = pinned(&entry.path())?;
-        if let Some(ns) = &ns {
-            cut(ns.as_fd())?;
-        }
-        if wanted.iter().any(|name| entry.file_name() == *name) {
-            continue;
-        }
-        if let Some(ns) = &ns {
-            give_back(ns.as_fd(), outer)?;
-        }
-        unpin(&entry.path())?;
-    }
-    Ok(())
+    Pinned::all(pins)?.iter().try_for_each(cut)?;
+    pinned::release_others(pins, wanted, outer)
 }

@@ -38,7 +38,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::compartment::proto::ToInit;
 use crate::compartment::{BATCH, Compartment, Inside, Network, Store};
 use hardware::Descriptor;
-use proto::{IN_PORT, OUT_PORT};
+use proto::{CONTROL_PORT, IN_PORT, OUT_PORT};
 
 pub use hardware::{Accelerator, Hardware};
 pub use plan::{Plan, Spec};
@@ -84,33 +84,31 @@ pub fn begin(
     let tap = wire::make(network, &plan.whole.wire)?;
     let (ours, theirs) = port(network)?;
     let (out, out_theirs) = port(network)?;
-    let (below, below_theirs) =
-        if plan.below.is_some() { port(network).map(|(a, b)| (Some(a), Some(b)))? } else { (None, None) };
-    let mut own = Some(Store::disk(&plan.own)?);
-    let programs = File::open(&plan.programs);
-    let mut programs = Some(programs.map_err(|e| Error::new("open the programs of a machine", e))?);
-    let mut copies = plan.below.as_deref().map(Store::disk).transpose()?;
-    let (mut tap, mut control, mut out_theirs, mut below_theirs) =
-        (Some(tap), Some(theirs), Some(out_theirs), below_theirs);
-    let given = plan.hardware.descriptors().into_iter().map(|what| match what {
-        Descriptor::Tap => tap.take(),
-        Descriptor::Port(OUT_PORT) => out_theirs.take(),
-        Descriptor::Port(IN_PORT) => below_theirs.take(),
-        Descriptor::Port(_) => control.take(),
-        Descriptor::Own => own.take().map(File::into),
-        Descriptor::Programs => programs.take().map(File::into),
-        Descriptor::Below => copies.take().map(File::into),
-    });
-    let twice = || Error::invalid("start a machine", "it is to have a descriptor twice");
-    let mut fds = given.collect::<Option<Vec<OwnedFd>>>().ok_or_else(twice)?;
+    let programs = File::open(&plan.programs).map_err(|e| Error::new("open the programs of a machine", e))?;
+    let mut made = vec![
+        (Descriptor::Tap, tap),
+        (Descriptor::Port(CONTROL_PORT), theirs),
+        (Descriptor::Port(OUT_PORT), out_theirs),
+        (Descriptor::Own, Store::disk(&plan.own)?.into()),
+        (Descriptor::Programs, programs.into()),
+    ];
+    let mut below = None;
+    if let Some(copies) = &plan.below {
+        let (ours, theirs) = port(network)?;
+        made.extend([(Descriptor::Port(IN_PORT), theirs), (Descriptor::Below, Store::disk(copies)?.into())]);
+        below = Some(ours);
+    }
+    let take = |what| made.iter().position(|(known, _)| *known == what).map(|at| made.swap_remove(at).1);
+    let missing = || Error::invalid("start a machine", "it is to have a descriptor that is not made");
+    let fds = plan.hardware.descriptors().into_iter().map(take).collect::<Option<Vec<OwnedFd>>>();
+    let mut fds = fds.ok_or_else(missing)?;
     // Before them the port, which process 1 keeps, and standard output and error.
     fds.splice(0..0, [ours, said()?, said()?]);
     let steps = Inside::batches(&plan.inside, BATCH).into_iter();
     let mut first: Vec<_> = steps.map(|batch| (ToInit::Within(batch), Vec::new())).collect();
     first.push((ToInit::Machine(Box::new((plan.hardware, plan.whole.clone()))), fds));
     first.extend(logs.into_iter().map(|log| (ToInit::Log, vec![log])));
-    let compartment = Compartment::begin_with(&plan.host, network, init, log, first)
-        .map_err(|e| Error::invalid("start a machine", e.to_string()))?;
+    let compartment = Compartment::begin_with(&plan.host, network, init, log, first)?;
     Ok((compartment, Documents { out: Some(out), below }))
 }
 

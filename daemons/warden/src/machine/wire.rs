@@ -8,14 +8,13 @@ use std::os::fd::OwnedFd;
 use levee_sys::{Error, Result, ns, tun};
 
 use super::proto::{WIRE, Wire};
-use crate::compartment::{Interface, Network};
+use crate::compartment::{Interface, Network, set};
 
 /// The name of the TAP device.
 const NAME: &str = "machine0";
 
-/// What lets packets pass from one interface to another, where the host has the protocol.
-const FORWARDING: [&str; 2] =
-    ["/proc/sys/net/ipv4/conf/all/forwarding", "/proc/sys/net/ipv6/conf/all/forwarding"];
+/// What lets packets pass from one interface to another.
+const FORWARDING: [(&str, &str); 2] = [("ipv4/conf/all/forwarding", "1"), ("ipv6/conf/all/forwarding", "1")];
 
 /// Makes the TAP device whose other end has the addresses of `wire`.
 pub(super) fn make(network: &Network, wire: &Wire) -> Result<OwnedFd> {
@@ -28,12 +27,6 @@ pub(super) fn make(network: &Network, wire: &Wire) -> Result<OwnedFd> {
         addresses: Vec::new(),
         routes: wire.addresses.clone(),
     })?;
-    ns::in_net(network.ns(), || {
-        for setting in FORWARDING.map(std::path::Path::new).into_iter().filter(|setting| setting.exists()) {
-            let set = std::fs::write(setting, "1");
-            set.map_err(|e| Error::new(format!("write 1 to {}", setting.display()), e))?;
-        }
-        Ok(())
-    })??;
+    set(network.ns(), &FORWARDING)?;
     Ok(tap)
 }

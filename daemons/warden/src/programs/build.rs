@@ -10,8 +10,11 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
 
+use super::Wanted;
 use super::inventory::{self, ALTERNATIVES, Inventory, entries};
-use super::{KEPT, Wanted};
+
+/// So many images are kept in the cache.
+const KEPT: usize = 8;
 
 /// Where a program's alternatives are inside, `/etc/alternatives` being a link to it.
 const INSIDE: &str = "lib/levee/alternatives";
@@ -222,6 +225,16 @@ fn remove(stage: &Path) -> io::Result<()> {
 }
 
 impl Wanted {
+    /// Whether an image of this name is an older one of the same: it goes when this comes.
+    fn replaces(&self, other: &[u8]) -> bool {
+        let is_older = match &self.root {
+            // The same path as it was.
+            Some(_) => self.key.rsplit_once('-').is_some_and(|(path, _)| other.starts_with(path.as_bytes())),
+            None => other.ends_with(b".erofs"),
+        };
+        is_older && other != self.file_name().as_bytes()
+    }
+
     /// The files of this host's `/usr` that it is made from.
     ///
     /// # Errors

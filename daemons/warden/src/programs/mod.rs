@@ -6,7 +6,7 @@
 //! | `inventory` | which files: the packages of the programs that the site names, and what those need |
 //! | `build` | how an image is made, by a process of its own (levee-programs), and put into memory |
 //! | `root` | how the image of a partition's own root is made, by the same process |
-//! | here | the warden's side: which image a site wants, that it is there, and who waits for it |
+//! | here | the warden's side: which image a site wants, and that it is there |
 //!
 //! Labels that ran programs from one file system would share its inodes and the pages of its files: a page that one has read, or a
 //! sleeper on a word in one, tells the other. The image lies in memory whole and is never swapped out, so that what one label
@@ -22,8 +22,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use levee_policy::Site;
 use levee_policy::site::Program as Runs;
-use levee_policy::{LabelName, Site};
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::spawn::Program;
 use rustix::thread::CapabilitySet;
@@ -37,9 +37,6 @@ use crate::waits::Waits;
 
 /// Images that have been made on this host, by name.
 pub const CACHE: &str = "/var/cache/levee/programs";
-
-/// So many images are kept there.
-const KEPT: usize = 8;
 
 /// Bytes that images in memory may have together.
 pub const MEMORY: u64 = 4 << 30;
@@ -129,16 +126,6 @@ impl Wanted {
         Self { programs: Vec::new(), software: Vec::new(), root: Some(path.to_owned()), key }
     }
 
-    /// Whether an image of this name is an older one of the same: it goes when this comes.
-    fn replaces(&self, other: &[u8]) -> bool {
-        let is_older = match &self.root {
-            // The same path as it was.
-            Some(_) => self.key.rsplit_once('-').is_some_and(|(path, _)| other.starts_with(path.as_bytes())),
-            None => other.ends_with(b".erofs"),
-        };
-        is_older && other != self.file_name().as_bytes()
-    }
-
     /// What a maker is told on its command line.
     fn arguments(&self) -> impl Iterator<Item = &str> {
         let programs = self.programs.iter().flat_map(|word| ["--program", word]);
@@ -159,7 +146,6 @@ pub struct Images {
     /// A tmpfs that has no place in any tree: it ends with the warden.
     memory: Mount,
     maker: Option<Maker>,
-    waiting: BTreeSet<LabelName>,
 }
 
 impl Images {
@@ -173,7 +159,7 @@ impl Images {
         // Never to be swapped out, which a kernel before 6.4 cannot promise; there the host should have no swap.
         let memory = Mount::new("tmpfs", &[&options[..], &[("noswap", "")]].concat(), Attributes::DATA)
             .or_else(|_| Mount::new("tmpfs", &options, Attributes::DATA))?;
-        Ok(Self { memory, maker: None, waiting: BTreeSet::new() })
+        Ok(Self { memory, maker: None })
     }
 
     /// Where the image is, if it is there.
@@ -208,26 +194,11 @@ impl Images {
         self.maker.is_some()
     }
 
-    /// A label that cannot start without.
-    pub fn want(&mut self, label: LabelName) {
-        self.waiting.insert(label);
-    }
-
-    /// Whether a label waits for an image.
-    pub fn is_waited_for(&self, label: &LabelName) -> bool {
-        self.waiting.contains(label)
-    }
-
-    /// Nobody waits for a label any more.
-    pub fn release(&mut self, label: &LabelName) {
-        self.waiting.remove(label);
-    }
-
-    /// What became of the image that was being made, once, and the labels that waited for it.
-    pub fn ended(&mut self) -> Option<(Result<(), String>, BTreeSet<LabelName>)> {
+    /// What became of the image that was being made, once.
+    pub fn ended(&mut self) -> Option<Result<(), String>> {
         let result = self.maker.as_ref()?.over()?;
         self.maker = None;
-        Some((result, std::mem::take(&mut self.waiting)))
+        Some(result)
     }
 
     /// Ends the maker.

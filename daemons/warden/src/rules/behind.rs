@@ -1,8 +1,9 @@
 //! The rules of a session's network while a machine is behind the workstation.
 
 use crate::behind::Behind;
-use crate::ruleset::{TABLE, TUNNEL};
+use crate::edges::TUNNEL;
 
+use super::ruleset::TABLE;
 use super::text::{NEIGHBOURS, family};
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,8 +1,8 @@
 //! levee-rules itself.
 
+use super::ruleset::{Ruleset, TABLE};
 use super::wire;
 use crate::memfile::sealed;
-use crate::ruleset::{Ruleset, TABLE};
 use levee_policy::{LabelName, Site};
 use serde::Deserialize;
 use std::fs::File;
@@ -29,27 +29,31 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
     let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
     let (text, kind, counters) = match (wire::Rules::named(&site, &name), Ruleset::named(&site, &name)) {
-        (Some(rules), _) => (rules.to_string(), "netdev", wire::COUNTERS.map(str::to_owned).to_vec()),
+        (Some(rules), _) => (rules.to_string(), "netdev", rules.counters().collect::<Vec<_>>()),
         (None, Some(rules)) => (rules.to_string(), "inet", rules.counters().collect()),
         (None, None) => return Err(format!("{name} is no label, partition or channel of the site")),
     };
     match what.as_str() {
         "load" => nft(&["-f", "-"], &text).map(drop),
         "count" => {
-            let counts = count(kind, &counters)?.iter().map(|count| format!("{count}\n")).collect::<String>();
+            let counts = count(kind, &counters)?;
             std::io::stdout().write_all(counts.as_bytes()).map_err(|e| format!("say what was counted: {e}"))
         }
         _ => Err(format!("unknown argument {what}")),
     }
 }
 
-fn count(kind: &str, counters: &[String]) -> Result<Vec<u64>, String> {
+/// A line for each that is not 0: how many packets, and what they are.
+fn count(kind: &str, counters: &[(String, String)]) -> Result<String, String> {
     let output = nft(&["-j", "list", "counters", "table", kind, TABLE], "")?;
     let listing: Listing =
         serde_json::from_slice(&output).map_err(|e| format!("read the counters of nft: {e}"))?;
     let all: Vec<Counter> = listing.nftables.into_iter().filter_map(|item| item.counter).collect();
-    let packets = |name: &String| all.iter().find(|counter| counter.name == *name).map_or(0, |c| c.packets);
-    Ok(counters.iter().map(packets).collect())
+    let line = |(name, what): &(String, String)| {
+        let counter = all.iter().find(|counter| counter.name == *name && counter.packets > 0)?;
+        Some(format!("{} {what}\n", counter.packets))
+    };
+    Ok(counters.iter().filter_map(line).collect())
 }
 
 /// Runs `nft`. Answers what it prints.

@@ -6,18 +6,22 @@
 //! | here | the warden's side |
 //! | `behind` | the rules of a session with a machine behind the workstation |
 //! | `inside` | what levee-rules does |
-//! | `text` | the rules, as text that `nft -f` takes |
+//! | `ruleset` | the rules of a label's networks or a partition's, as data |
+//! | `text` | they, as text that `nft -f` takes |
 //! | `partition` | those of a partition |
 //! | `wire` | those of a one-way channel's wire |
 
 mod behind;
 mod inside;
 mod partition;
+mod ruleset;
 mod text;
 mod wire;
 
 pub use inside::main;
+pub use ruleset::{Reason, Ruleset};
 
+use crate::log;
 use crate::maker::Maker;
 use crate::memfile::sealed;
 use crate::waits::Waits;
@@ -61,9 +65,7 @@ impl Rules {
     /// # Errors
     /// Why they are not loaded.
     pub fn load(&self, label: &LabelName, ns: BorrowedFd<'_>) -> Result<()> {
-        let site = self.site()?;
-        Maker::run(self.program("load", label, &site, ns), PATIENCE)
-            .map_err(|why| Error::invalid(format!("load the rules of {label}'s networks"), why))
+        self.run("load", label, ns)
     }
 
     /// Loads the rules of a session's network in which a machine behind the workstation is, and waits until that is done. Of the text that
@@ -72,9 +74,13 @@ impl Rules {
     /// # Errors
     /// Why they are not loaded.
     pub fn behind(&self, label: &LabelName, ns: BorrowedFd<'_>) -> Result<()> {
-        let machine = self.site()?;
-        Maker::run(self.program("behind", label, &machine, ns), PATIENCE)
-            .map_err(|why| Error::invalid("load the rules of the machine behind this workstation", why))
+        self.run("behind", label, ns)
+    }
+
+    fn run(&self, what: &str, label: &LabelName, ns: BorrowedFd<'_>) -> Result<()> {
+        let text = self.site()?;
+        Maker::run(self.program(what, label, &text, ns), PATIENCE)
+            .map_err(|why| Error::invalid(format!("load the rules of {label}'s networks"), why))
     }
 
     /// Has a label's counters read. Nobody waits.
@@ -110,16 +116,51 @@ impl Rules {
     }
 }
 
+/// What rules have counted, as it was read last.
+#[derive(Debug, Default)]
+pub struct Counts {
+    counting: Option<Counting>,
+    /// What is not 0, each with its name, for operators.
+    pub counted: Vec<(String, u64)>,
+}
+
+impl Counts {
+    /// Has it read again, where that does not go on already.
+    pub fn begin(&mut self, rules: &Rules, name: &LabelName, ns: BorrowedFd<'_>, waits: &mut Waits) {
+        if self.counting.is_none() {
+            let counting = rules.count(name, ns, waits);
+            self.counting = counting.inspect_err(|e| log!("{name}: what its networks dropped: {e}")).ok();
+        }
+    }
+
+    /// Takes what has been read.
+    pub fn take(&mut self, name: &LabelName) {
+        let Some(over) = self.counting.as_ref().and_then(Counting::over) else { return };
+        self.counting = None;
+        match over {
+            Ok(counted) => self.counted = counted,
+            Err(why) => log!("{name}: what its networks dropped: {why}"),
+        }
+    }
+}
+
 impl Counting {
-    /// What was counted, once it is known: of each interface, in the order of [`crate::ruleset::Reason::ALL`].
-    pub fn over(&self) -> Option<std::result::Result<Vec<u64>, String>> {
+    /// What was counted, once it is known: what is not 0, each with its name.
+    pub fn over(&self) -> Option<std::result::Result<Vec<(String, u64)>, String>> {
         let read = |()| {
             let mut text = vec![0; COUNTS];
             let length = rustix::io::retry_on_intr(|| rustix::io::read(&self.counts, &mut text));
-            let text = text.get(..length.map_err(|e| e.to_string())?).unwrap_or_default();
-            let numbers = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-            let number = |line: &[u8]| std::str::from_utf8(line).ok()?.parse().ok();
-            numbers.map(number).collect::<Option<_>>().ok_or_else(|| "it says what is no number".to_owned())
+            text.truncate(length.map_err(|e| e.to_string())?);
+            let one = |line: &str| {
+                let (count, what) = line.split_once(' ')?;
+                Some((what.to_owned(), count.parse().ok()?))
+            };
+            // It may have been cut, or be for a terminal to obey.
+            let text = String::from_utf8(text)
+                .ok()
+                .filter(|text| text.lines().flat_map(str::chars).all(|c| !c.is_control()));
+            let counted = text.and_then(|text| text.lines().map(one).collect());
+            counted.ok_or_else(|| "it says what is no count".to_owned())
         };
         Some(self.maker.over()?.and_then(read))
     }

@@ -3,7 +3,8 @@
 //! By a link it speaks to the other end's address alone, and to who is reached through that. Else one that asks for address after address would fill a table of neighbours that
 //! the machine has once, and others could speak to nobody.
 
-use crate::ruleset::{Edge, LinkEdge, Reason, Ruleset};
+use super::ruleset::{LinkEdge, Reason, Ruleset};
+use crate::edges::Edge;
 use ipnet::IpNet;
 use levee_policy::site::NetworkHost;
 use std::fmt::{self, Write};

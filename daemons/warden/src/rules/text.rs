@@ -1,6 +1,7 @@
 //! The rules of networks, as text that `nft -f` takes.
 
-use crate::ruleset::{Edge, Reason, Ruleset, TABLE, TUNNEL};
+use super::ruleset::{Reason, Ruleset, TABLE};
+use crate::edges::{Edge, TUNNEL};
 use ipnet::IpNet;
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
@@ -22,7 +23,7 @@ impl Display for Ruleset {
         self.requests(f)?;
         // Naming the table before deleting it makes the deletion succeed where there is none; all is one transaction.
         writeln!(f, "table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{")?;
-        for counter in self.counters() {
+        for (counter, _) in self.counters() {
             writeln!(f, "  counter {counter} {{ }}")?;
         }
         self.each(f, |text, index, edge| {

@@ -1,7 +1,7 @@
 //! The rules of a one-way channel's wire: one way the channel's datagrams pass, the other way nothing, whatever its protocol.
 
 use super::text::family;
-use crate::ruleset::CHANNEL;
+use crate::edges::CHANNEL;
 use levee_policy::site::Channel;
 use levee_policy::{LabelName, Site};
 use std::fmt;
@@ -10,8 +10,9 @@ use std::fmt;
 #[derive(Debug)]
 pub struct Rules<'a>(&'a Channel);
 
-/// The counters, in the order in which they are told.
-pub const COUNTERS: [&str; 2] = ["in", "out"];
+/// The counters, and what each is of.
+const COUNTERS: [(&str, &str); 2] =
+    [("in", "came in and is none of the channel's"), ("out", "would have left and is none of the channel's")];
 
 impl<'a> Rules<'a> {
     /// Of the channel whose name stands behind [`CHANNEL`]; `None` for what the site has not, or has no wire.
@@ -19,6 +20,14 @@ impl<'a> Rules<'a> {
         let name = name.as_str().strip_prefix(CHANNEL)?;
         let channel = site.channels().iter().find(|channel| channel.name().as_str() == name)?;
         channel.wire().map(|_| Self(channel))
+    }
+
+    /// As [`super::Ruleset::counters`].
+    pub fn counters(&self) -> impl Iterator<Item = (String, String)> {
+        let name = self.0.wire().map_or("", |wire| wire.interface().as_str());
+        COUNTERS
+            .into_iter()
+            .map(move |(counter, what)| (counter.to_owned(), format!("dropped at {name}: {what}")))
     }
 }
 
@@ -32,10 +41,10 @@ impl fmt::Display for Rules<'_> {
         let datagrams = format!("{ip} saddr {from} {ip} daddr {to} udp sport {port} udp dport {port} accept");
         let (out, inwards) =
             if self.0.from().is_some() { (datagrams.as_str(), "") } else { ("", datagrams.as_str()) };
-        let table = crate::ruleset::TABLE;
+        let table = super::ruleset::TABLE;
         // At the interface itself, in front of ARP and everything else (nft(8), netdev: ingress; egress since Linux 5.16).
         writeln!(f, "table netdev {table}\ndelete table netdev {table}\ntable netdev {table} {{")?;
-        COUNTERS.iter().try_for_each(|counter| writeln!(f, "  counter {counter} {{ }}"))?;
+        COUNTERS.iter().try_for_each(|(counter, _)| writeln!(f, "  counter {counter} {{ }}"))?;
         for (hook, lets, [counter]) in [("ingress", inwards, ["in"]), ("egress", out, ["out"])] {
             writeln!(
                 f,

@@ -10,8 +10,8 @@ use crate::partition::Partition;
 use crate::process::Process;
 use crate::server::keeping::{Kept, Verdict};
 use crate::{stacks, state};
+use levee_ipc::warden::Role;
 use levee_ipc::warden::sessiond::MOST_ALARMS;
-use levee_ipc::warden::{LabelEvent, Role};
 use levee_policy::LabelName;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl Server {
         let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         log!("{key} ended: {how}");
         if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
-            self.tell_sessiond(stacks::note(key.role, label, &how));
+            self.note(Some(label), stacks::NOTED, false, stacks::note(key.role, &how));
             self.vault_ended(label, &how);
             return Ok(());
         }
@@ -31,7 +31,7 @@ impl Server {
         match (&key.role, &key.label) {
             (Role::Vault, Some(label)) => {
                 if self.labels.get(label).is_some_and(RunningLabel::agrees) {
-                    self.tell_sessiond(stacks::note(Role::Vault, label, &how));
+                    self.note(Some(label), stacks::NOTED, false, stacks::note(Role::Vault, &how));
                 }
                 // What waits in its socket belongs to keys that are gone.
                 if let Some((slot, _)) = self.labels.get(label).and_then(|label| label.worker(key.worker)) {
@@ -90,11 +90,8 @@ impl Server {
         if let Kept::Process(Key { role: Role::Mediator, label: Some(label), .. }) = what {
             self.labels.get(label).into_iter().for_each(RunningLabel::refuse_mediated);
         }
-        self.note(
-            what,
-            false,
-            format!("ends again and again ({how}): started again in {} s", wait.as_secs()),
-        );
+        let reason = format!("ends again and again ({how}): started again in {} s", wait.as_secs());
+        self.note_kept(what, false, &reason);
     }
 
     pub(super) fn start_again(&mut self, what: Kept) {
@@ -144,17 +141,19 @@ impl Server {
             }
         }
         for what in self.keeping.well(now) {
-            self.note(&what, true, "runs again".to_owned());
+            self.note_kept(&what, true, "runs again");
         }
         Ok(())
     }
 
-    fn note(&self, what: &Kept, done: bool, reason: String) {
-        let of_channel = matches!(what, Kept::Process(key) if Way::ROLES.contains(&key.role));
-        let label = what.label().filter(|_| !of_channel).cloned();
-        let object =
-            what.label().filter(|_| of_channel).map_or_else(|| what.to_string(), ToString::to_string);
-        self.tell_sessiond(LabelEvent::Note { label, object, done, reason });
+    fn note_kept(&self, what: &Kept, done: bool, reason: &str) {
+        match what.label() {
+            // A channel has no label, but a name where others have one.
+            Some(name) if matches!(what, Kept::Process(key) if Way::ROLES.contains(&key.role)) => {
+                self.note(None, name.to_string(), done, reason);
+            }
+            label => self.note(label, what.to_string(), done, reason),
+        }
     }
 
     /// What an operator must know of, the server's own trouble first.
@@ -173,8 +172,7 @@ impl Server {
     /// Has it in the audit log that the last run ended by itself. That is once: the next start is after this one.
     pub(super) fn tell_last_run(&self) {
         let Some(reason) = self.last_run.clone() else { return };
-        let object = "the last run".to_owned();
-        self.tell_sessiond(LabelEvent::Note { label: None, object, done: false, reason });
+        self.note(None, "the last run", false, reason);
         state::forget_last_run(&self.options.state);
     }
 }

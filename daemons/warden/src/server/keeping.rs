@@ -53,34 +53,42 @@ pub enum Verdict {
     Rests(Duration),
 }
 
-/// All that is kept running.
-#[derive(Debug, Default)]
-pub struct Keeping {
-    rests: BTreeMap<Kept, Rest>,
-    /// What waits to be started again.
-    waiting: BTreeMap<Kept, Instant>,
-    /// What has rested, and has not run well for a while since: why, and when it ended last.
-    troubled: BTreeMap<Kept, (String, Instant)>,
+/// Of one thing that is kept running.
+#[derive(Debug)]
+struct One {
+    rest: Rest,
+    /// When it is started again, if it waits for that.
+    due: Option<Instant>,
+    /// It has rested, and has not run well for a while since: why, and when it ended last.
+    trouble: Option<(String, Instant)>,
 }
 
+/// All that is kept running.
+#[derive(Debug, Default)]
+pub struct Keeping(BTreeMap<Kept, One>);
+
 impl Keeping {
+    fn one(&mut self, what: Kept) -> &mut One {
+        let free = if matches!(what, Kept::Start(_)) { TRIES } else { FREE };
+        self.0.entry(what).or_insert_with(|| One { rest: Rest::after(free), due: None, trouble: None })
+    }
+
     /// It has been started.
     pub fn began(&mut self, what: Kept, now: Instant) {
-        self.waiting.remove(&what);
-        let free = if matches!(what, Kept::Start(_)) { TRIES } else { FREE };
-        self.rests.entry(what).or_insert_with(|| Rest::after(free)).began(now);
+        let one = self.one(what);
+        one.due = None;
+        one.rest.began(now);
     }
 
     /// It has ended, or could not be started: how, in words.
     pub fn ended(&mut self, what: Kept, how: &str, now: Instant) -> Verdict {
-        let free = if matches!(what, Kept::Start(_)) { TRIES } else { FREE };
-        let rest = self.rests.entry(what.clone()).or_insert_with(|| Rest::after(free));
-        let wait = rest.ended(now);
+        let one = self.one(what);
+        let wait = one.rest.ended(now);
         if wait.is_zero() {
             return Verdict::Again;
         }
-        self.troubled.insert(what.clone(), (how.to_owned(), now));
-        self.waiting.insert(what, now + wait);
+        one.trouble = Some((how.to_owned(), now));
+        one.due = Some(now + wait);
         Verdict::Rests(wait)
     }
 
@@ -96,66 +104,65 @@ impl Keeping {
 
     /// Whether it has run, and has not been let go since.
     pub fn has_run(&self, what: &Kept) -> bool {
-        self.rests.contains_key(what)
+        self.0.contains_key(what)
     }
 
     /// What is to be started now; it does not wait any more.
     pub fn due(&mut self, now: Instant) -> Vec<Kept> {
-        let due = self.waiting.iter().filter(|(_, at)| **at <= now).map(|(what, _)| what.clone());
-        let due: Vec<Kept> = due.collect();
-        self.waiting.retain(|_, at| *at > now);
-        due
+        let is_due = |one: &mut One| one.due.take_if(|at| *at <= now).is_some();
+        self.0.iter_mut().filter_map(|(what, one)| is_due(one).then(|| what.clone())).collect()
     }
 
     /// Why it rests and for how long still; `None` where it does not.
     pub fn rests(&self, what: &Kept, now: Instant) -> Option<String> {
-        let left = self.waiting.get(what)?.checked_duration_since(now)?;
-        let why = self.troubled.get(what).map_or("it has ended", |(why, _)| why.as_str());
+        let one = self.0.get(what)?;
+        let left = one.due?.checked_duration_since(now)?;
+        let why = one.trouble.as_ref().map_or("it has ended", |(why, _)| why.as_str());
         Some(format!("{why}; tried again in {} s", left.as_secs().saturating_add(1)))
     }
 
     /// What was in trouble and has run well for a while.
     pub fn well(&mut self, now: Instant) -> Vec<Kept> {
-        let rests = &self.rests;
-        let is_well = |what: &Kept| rests.get(what).is_some_and(|rest| rest.is_well(now));
-        let well: Vec<Kept> = self.troubled.keys().filter(|what| is_well(what)).cloned().collect();
-        well.iter().for_each(|what| drop(self.troubled.remove(what)));
-        well
+        let is_well = |one: &mut One| one.trouble.take_if(|_| one.rest.is_well(now)).is_some();
+        self.0.iter_mut().filter_map(|(what, one)| is_well(one).then(|| what.clone())).collect()
     }
 
     /// A label's compartment has been taken down: its processes are not started again by themselves.
     pub fn stopped(&mut self, label: &LabelName) {
-        let of = |what: &Kept| matches!(what, Kept::Process(_)) && what.label() == Some(label);
-        self.waiting.retain(|what, _| !of(what));
-        self.troubled.retain(|what, _| !of(what));
+        self.forget(|what| matches!(what, Kept::Process(_)) && what.label() == Some(label));
     }
 
     /// Nobody needs this label: what was to be started for it is not, and what ended there is forgotten once it has rested.
     pub fn release(&mut self, label: &LabelName, now: Instant) {
-        self.waiting.retain(|what, _| what.label() != Some(label));
-        self.troubled.retain(|what, _| what.label() != Some(label));
-        self.rests.retain(|what, rest| what.label() != Some(label) || !rest.is_over(now));
+        self.forget(|what| what.label() == Some(label));
+        self.0.retain(|what, one| what.label() != Some(label) || !one.rest.is_over(now));
+    }
+
+    fn forget(&mut self, whose: impl Fn(&Kept) -> bool) {
+        let those = self.0.iter_mut().filter(|(what, _)| whose(what));
+        those.for_each(|(_, one)| (one.due, one.trouble) = (None, None));
     }
 
     /// Whether [`Keeping::due`] and [`Keeping::well`] are to be asked.
     pub fn is_busy(&self) -> bool {
-        !self.waiting.is_empty() || !self.troubled.is_empty()
+        self.0.values().any(|one| one.due.is_some() || one.trouble.is_some())
     }
 
     /// What an operator is to know.
     pub fn alarms(&self, now: Instant) -> Vec<String> {
-        let line = |(what, (how, since)): (&Kept, &(String, Instant))| {
+        let line = |(what, one): (&Kept, &One)| {
+            let (how, since) = one.trouble.as_ref()?;
             let at = what.label().map(|label| format!("{label}: ")).unwrap_or_default();
-            let next = match self.waiting.get(what) {
-                Some(due) => {
+            let next = one.due.map_or_else(
+                || "it runs again".to_owned(),
+                |due| {
                     format!("it is started again in {} s", due.saturating_duration_since(now).as_secs() + 1)
-                }
-                None => "it runs again".to_owned(),
-            };
+                },
+            );
             let ago = now.saturating_duration_since(*since).as_secs();
-            format!("{at}{what} ends again and again ({how}, {ago} s ago); {next}")
+            Some(format!("{at}{what} ends again and again ({how}, {ago} s ago); {next}"))
         };
-        self.troubled.iter().map(line).collect()
+        self.0.iter().filter_map(line).collect()
     }
 }
 

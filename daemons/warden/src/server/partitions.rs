@@ -16,7 +16,7 @@ impl Server {
     /// Starts partitions that wait and have all that they need; has made what they need, and ends what takes too long.
     pub(super) fn see_to_partitions(&mut self) {
         for (name, made) in self.partition_makers.ended() {
-            if let Err(why) = made.result {
+            if let Err(why) = made {
                 let at = self.partitions.iter().position(|partition| *partition.log_name() == name);
                 at.into_iter().for_each(|at| self.partition_over(at, &why));
             }
@@ -64,7 +64,7 @@ impl Server {
             }
         };
         let Some(image) = image else { return Ok(()) };
-        if self.partition_makers.keep(partition.log_name()) {
+        if self.partition_makers.has(partition.log_name()) {
             return Ok(());
         }
         if let Some(missing) = partition.missing(&self.options)? {
@@ -112,7 +112,7 @@ impl Server {
     /// Starts the process of a channel.
     pub(super) fn start_channel(&mut self, key: &Key) -> Result<(), Fatal> {
         let Some(way) = self.ways.iter_mut().find(|way| way.key() == *key) else { return Ok(()) };
-        let process = way.start(&self.options, &self.uids, &self.logs, &self.wires)?;
+        let process = way.start(&self.options, &self.uids, &self.logs, &self.networks)?;
         self.admit(process)?;
         self.attach_channels();
         Ok(())
@@ -149,8 +149,7 @@ impl Server {
     }
 
     fn note_partition(&self, name: &PartitionName, done: bool, reason: &str) {
-        let (object, reason) = (format!("partition {name}"), reason.to_owned());
-        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
+        self.note(None, format!("partition {name}"), done, reason);
     }
 
     /// An operator wants it to run, or not to.
@@ -167,11 +166,8 @@ impl Server {
             }
         };
         if result.is_ok() {
-            self.note_partition(
-                name,
-                true,
-                if run { "turned on by an operator" } else { "stopped by an operator" },
-            );
+            let what = if run { "turned on by an operator" } else { "stopped by an operator" };
+            self.note_partition(name, true, what);
         }
         // That it has stopped is told once nothing of it is left.
         if run || result.is_err() {

@@ -152,7 +152,8 @@ impl Server {
 
     fn try_keys(&mut self, keys: Enrolled) -> Result<Trial, Box<dyn std::error::Error>> {
         let key = Key { worker: 1, ..Key::of(Role::Signer) };
-        let start = Start::new(key.clone(), self.uids.own(Own::Trial), &self.options, &self.logs);
+        let start = Start::new(key.clone(), 0, &self.uids, &self.options, &self.logs);
+        let start = Start { uid: self.uids.trial(), ..start };
         let process = self.give_keys(start)?.into_process();
         let watched = self.processes.waits.watch(process.control(), Source::Said(key));
         let begun = watched.map_err(Into::into).and_then(|said| {
@@ -190,8 +191,7 @@ impl Server {
     fn refuse(&mut self, why: &str) {
         log!("{}", remedy(why));
         self.renewal.refused = Some(why.to_owned());
-        let reason = format!("new keys cannot be used: {why}");
-        self.tell_sessiond(LabelEvent::Note { label: None, object: "keys".to_owned(), done: false, reason });
+        self.note(None, "keys", false, format!("new keys cannot be used: {why}"));
     }
 
     /// Starts again whoever has other keys than these, but for who has them.
@@ -223,8 +223,7 @@ impl Server {
         }
         let files: Vec<&str> = changed.iter().map(|(file, _)| *file).collect();
         log!("goes on with new keys: {}", files.join(", "));
-        let reason = format!("the server goes on with new ones: {}", files.join(", "));
-        self.tell_sessiond(LabelEvent::Note { label: None, object: "keys".to_owned(), done: true, reason });
+        self.note(None, "keys", true, format!("the server goes on with new ones: {}", files.join(", ")));
         Ok(())
     }
 
@@ -290,7 +289,7 @@ impl Server {
     /// Has in the audit log what `levee enrol rotate` has done since it was last asked.
     pub(super) fn tell_rotations(&self) {
         for state::Rotation { object, reason, done } in state::rotations(&self.options.state) {
-            self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
+            self.note(None, object, done, reason);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Server {
             log!("{e}");
         }
         for name in self.upflow.ended() {
-            self.need(name);
+            self.try_again(name);
         }
     }
 

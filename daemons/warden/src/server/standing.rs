@@ -13,6 +13,7 @@ use levee_ipc::warden::signer::SignerPart;
 use levee_ipc::warden::tps::TpsPart;
 use rustix::process::setpriority_process;
 use std::error::Error;
+use std::path::Path;
 
 /// Processes that every server has, in the order in which they are started; fsd where the site has several servers, the second tunnel
 /// where it has two layers, never both; what keeps the frames where it has some.
@@ -50,26 +51,20 @@ impl Server {
 
     pub(super) fn start_standing(&mut self, role: Role) -> Result<(), Fatal> {
         let step = |e: &dyn std::fmt::Display| standing::not_started(role, e);
-        let (own, arguments) = match role {
-            Role::Signer => (Own::Signer, &[][..]),
-            Role::Sessiond => (Own::Sessiond, &[][..]),
-            Role::Keyer => (Own::Keyer, self.site.crypto().suites().arguments()),
-            Role::Fsd => (Own::Fsd, self.site.crypto().suites().arguments()),
-            Role::Layer => (Own::Layer, &[][..]),
-            Role::Frames => (Own::Frames, &[][..]),
-            _ => (Own::Tps, self.site.crypto().suites().arguments()),
+        let arguments = match role {
+            Role::Keyer | Role::Fsd | Role::Tps => self.site.crypto().suites().arguments(),
+            _ => &[],
         };
         // It alone opens connections: to etcd.
         let network = match role {
             Role::Fsd => Some(levee_sys::ns::current_net().map_err(|e| step(&e))?),
             _ => None,
         };
-        let uid = self.uids.own(own);
-        let start = Start::new(Key::of(role), uid, &self.options, &self.logs);
+        let start = Start::new(Key::of(role), 0, &self.uids, &self.options, &self.logs);
         let start = Start { arguments, network: network.as_ref().map(AsFd::as_fd), ..start };
         let process = match role {
             Role::Signer => self.give_signer(start),
-            Role::Sessiond => self.give_sessiond(start, uid),
+            Role::Sessiond => self.give_sessiond(start),
             Role::Keyer => self.give_keyer(start),
             Role::Fsd => self.give_fsd(start),
             Role::Layer => self.give_layer(start),
@@ -80,8 +75,8 @@ impl Server {
         self.admit(process)
     }
 
-    fn give_sessiond(&self, start: Start<'_>, uid: u32) -> Given {
-        let directory = &self.options.state;
+    fn give_sessiond(&self, start: Start<'_>) -> Given {
+        let (directory, uid) = (&self.options.state, start.uid);
         let sessiond = Process::start_as::<SessiondPart>(start)?;
         sessiond.give(SessiondPart::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
         let own = state::own_directory(&directory.join("sessiond"), uid)?;
@@ -231,46 +226,37 @@ impl Server {
         self.site.hosts().filter_map(|host| Some((host.name(), host.ppk()?)))
     }
 
-    /// Hands out the revocation list of the site's servers that there is now. False if there is none.
-    fn revoke_servers(&self) -> bool {
-        let list = self.options.state.join(state::FEDERATION_REVOCATIONS);
-        let (done, reason) = match state::revocations(&list) {
-            Ok(None) => return false,
-            Ok(Some(list)) => {
-                let sessiond = self.processes.get(&Key::of(Role::Sessiond));
-                let told = sessiond
-                    .map(|process| process.tell_as(SessiondPart::FederationRevocations, &[list.as_fd()]));
-                if told.is_some_and(|told| told.is_err()) {
-                    log!("levee-sessiond does not read what it is told: killing it");
-                    sessiond.into_iter().for_each(Process::kill);
-                }
-                (true, "read anew".to_owned())
-            }
-            Err(why) => (false, why.to_string()),
-        };
-        let object = "servers' revocation list".to_owned();
-        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
-        true
-    }
-
-    /// Goes on with the keys that are there now, and hands out the revocation list that there is now.
+    /// Goes on with the keys that are there now, and hands out the revocation lists that there are now.
     ///
     /// # Errors
     /// A process cannot be started again.
     pub(super) fn reload(&mut self) -> Result<(), Fatal> {
         let renewed = self.renew()?;
         self.tell_rotations();
-        let of_servers = self.site.federation().is_some() && self.revoke_servers();
-        let list = self.options.state.join(state::REVOCATIONS);
-        if (renewed || of_servers) && !list.exists() {
-            return Ok(());
+        let servers = self.options.state.join(state::FEDERATION_REVOCATIONS);
+        let of_servers = self.site.federation().is_some() && servers.exists();
+        if of_servers {
+            let sessiond: standing::Revoking =
+                |sessiond, list| sessiond.tell_as(SessiondPart::FederationRevocations, list);
+            self.revoke("servers' revocation list", &[(Role::Sessiond, sessiond)], &servers);
         }
-        // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
-        let given = standing::revoke(&self.processes, &[Role::Sessiond, Role::Keyer, Role::Tps], &list);
-        let (done, reason) = (given.is_ok(), given.map_or_else(|why| why, |()| "read anew".to_owned()));
-        let object = "revocation list".to_owned();
-        self.tell_sessiond(LabelEvent::Note { label: None, object, done, reason });
+        let list = self.options.state.join(state::REVOCATIONS);
+        if !(renewed || of_servers) || list.exists() {
+            // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
+            let to: [(Role, standing::Revoking); 3] = [
+                (Role::Sessiond, |sessiond, list| sessiond.tell_as(SessiondPart::Revocations, list)),
+                (Role::Keyer, |keyer, list| keyer.tell_as(KeyerPart::Revocations, list)),
+                (Role::Tps, |tps, list| tps.tell_as(TpsPart::Revocations, list)),
+            ];
+            self.revoke("revocation list", &to, &list);
+        }
         Ok(())
+    }
+
+    fn revoke(&self, object: &str, to: &[(Role, standing::Revoking)], list: &Path) {
+        let given = standing::revoke(&self.processes, to, list);
+        let done = given.is_ok();
+        self.note(None, object, done, given.map_or_else(|why| why, |()| "read anew".to_owned()));
     }
 }
 

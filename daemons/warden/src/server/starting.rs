@@ -16,23 +16,36 @@ use std::time::Instant;
 impl Server {
     /// Starts vault and compartment of a label, or keeps them; a label's first start ever begins with its store. Sessiond hears of it when both are there.
     pub(super) fn need(&mut self, name: LabelName) {
+        let now = Instant::now();
         if let Some(running) = self.labels.get_mut(&name) {
             running.keep();
-            self.tell_if_up(&name);
-        } else if let Some(why) = self.keeping.rests(&Kept::Start(name.clone()), Instant::now()) {
+            return self.tell_if_up(&name);
+        }
+        if let Some(why) = self.keeping.rests(&Kept::Start(name.clone()), now) {
             // It is not tried for everybody who asks.
-            self.tell_sessiond(LabelEvent::Failed { label: name, reason: why });
-        } else if self.keeping.rests(&Kept::Compartment(name.clone()), Instant::now()).is_some() {
+            self.awaited.remove(&name);
+            return self.tell_sessiond(LabelEvent::Failed { label: name, reason: why });
+        }
+        if self.keeping.rests(&Kept::Compartment(name.clone()), now).is_some() {
             // It is started when it has rested.
-        } else if !self.makers.keep(&name)
-            && !self.upflow.is_in_the_way(&name)
-            && !self.images.is_waited_for(&name)
-            && !self.ending_labels.is_in_the_way(&name)
-        {
-            if let Err(e) = self.start_label(&name) {
-                self.not_started(&name, &e.to_string());
-            }
-            self.begin_making();
+            return;
+        }
+        self.awaited.entry(name.clone()).or_default();
+        let waits =
+            self.makers.has(&name) || self.upflow.is_in_the_way(&name) || self.ending_labels.has(&name);
+        if waits {
+            return;
+        }
+        if let Err(e) = self.start_label(&name) {
+            self.not_started(&name, &e.to_string());
+        }
+        self.begin_making();
+    }
+
+    /// Something has ended that was in the way of a label: it is tried again, if somebody waits for it.
+    pub(super) fn try_again(&mut self, name: LabelName) {
+        if self.awaited.contains_key(&name) {
+            self.need(name);
         }
     }
 
@@ -46,12 +59,10 @@ impl Server {
     /// Starts labels whose stores are there now, and has the next ones made.
     pub(super) fn see_to_makers(&mut self) {
         self.networks.counted();
-        self.wires.counted();
         for (name, made) in self.makers.ended() {
-            match made.result {
+            match made {
                 // Nothing else is missing now, so this begins it, or says what is wrong.
-                Ok(()) if made.wanted => self.need(name),
-                Ok(()) => {}
+                Ok(()) => self.try_again(name),
                 Err(why) => self.not_started(&name, &why),
             }
         }
@@ -60,11 +71,11 @@ impl Server {
 
     /// Starts labels that waited for the image of the programs.
     pub(super) fn see_to_images(&mut self, starting: bool) -> Result<(), Fatal> {
-        let Some((result, labels)) = self.images.ended() else { return Ok(()) };
+        let Some(result) = self.images.ended() else { return Ok(()) };
         if starting && let Err(why) = &result {
             return Err(Fatal::new("make the image of the services' programs", why));
         }
-        for name in labels {
+        for name in self.awaited.keys().cloned().collect::<Vec<_>>() {
             match &result {
                 Ok(()) => self.need(name),
                 Err(why) => self.not_started(&name, why),
@@ -82,7 +93,6 @@ impl Server {
         let attached = self.networks.at(name);
         let wanted = Wanted::of(&self.site);
         let Some(image) = self.images.find(&wanted) else {
-            self.images.want(name.clone());
             return self.images.begin(&wanted, &self.options.programs, &mut self.processes.waits);
         };
         let resources = Resources {
@@ -101,10 +111,12 @@ impl Server {
             self.makers.want(name.clone(), missing, boot);
             return Ok(());
         }
-        if self.held.waits(name, &label::images(name, &resources), Instant::now())? {
+        let held = self.awaited.entry(name.clone()).or_default();
+        if held.is_in_the_way(&label::images(name, &resources), Instant::now())? {
             return Ok(());
         }
         let running = RunningLabel::start(name, resources)?;
+        self.awaited.remove(name);
         self.labels.insert(name.clone(), running);
         // The turn can be long: what the label starts, it starts in its slots.
         self.see_to_frames();
@@ -152,7 +164,8 @@ impl Server {
 
     /// Labels whose images something had open are tried again.
     pub(super) fn see_to_held(&mut self) {
-        for name in self.held.names() {
+        let held = self.awaited.iter().filter(|(_, held)| held.is_awaited());
+        for name in held.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             self.need(name);
         }
     }
@@ -160,17 +173,17 @@ impl Server {
     /// Labels that have ended may be wanted again.
     pub(super) fn see_to_endings(&mut self) {
         for name in self.ended_labels() {
-            self.need(name);
+            self.try_again(name);
         }
     }
 
-    /// Takes the labels that have ended; answers those that are wanted again.
+    /// Takes the labels that have ended, and answers them.
     pub(super) fn ended_labels(&mut self) -> Vec<LabelName> {
-        let mut again = Vec::new();
+        let mut ended = Vec::new();
         for name in self.ending_labels.dead() {
             self.tell_sessiond(LabelEvent::Died(name));
         }
-        for Ended { name, snapshot, last_words, cut, askers, died, wanted } in self.ending_labels.ended() {
+        for Ended { name, snapshot, last_words, cut, askers, died } in self.ending_labels.ended() {
             self.last_words.extend(last_words);
             // With what runs, which has ended, what was to be cut is.
             for ticket in askers {
@@ -184,10 +197,8 @@ impl Server {
                 self.tell_sessiond(LabelEvent::Died(name.clone()));
             }
             self.upflow.finish(&name, snapshot, &mut self.processes.waits);
-            if wanted {
-                again.push(name);
-            }
+            ended.push(name);
         }
-        again
+        ended
     }
 }

@@ -8,7 +8,6 @@ use crate::log;
 use crate::process::{Process, Start};
 use crate::server::keeping::Kept;
 use crate::stacks;
-use crate::uids::Own;
 use levee_ipc::SendError;
 use levee_ipc::warden::vault::{GatePart, VaultPart};
 use levee_ipc::warden::{LabelEvent, Role};
@@ -32,8 +31,7 @@ impl Server {
         let agree = label.agrees();
         let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let uid = self.uids.own(Own::Vault(slot));
-        let start = Start::new(Key::vault(name, worker), uid, &self.options, label.logs());
+        let start = Start::new(Key::vault(name, worker), slot, &self.uids, &self.options, label.logs());
         let start = Start { program: agree.then_some(stacks::GATE), arguments: &arguments, ..start };
         let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
         let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);

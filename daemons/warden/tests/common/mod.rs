@@ -19,7 +19,7 @@ use levee_sys::ns;
 use levee_warden::compartment::proto::{Profile, Start};
 use levee_warden::compartment::service::Nginx;
 use levee_warden::compartment::{
-    Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, StartError, Store,
+    Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, Store,
 };
 
 /// A label of its own for one test.
@@ -74,7 +74,7 @@ impl Lab {
         Self { directory, spec, network, nginx, listener, address, events: Mutex::default() }
     }
 
-    pub fn try_start(&self, plan: &Plan) -> Result<Compartment, StartError> {
+    pub fn try_start(&self, plan: &Plan) -> levee_sys::Result<Compartment> {
         Compartment::start(plan, &self.network, Path::new(env!("CARGO_BIN_EXE_levee-init")))
     }
 

@@ -226,7 +226,7 @@ impl Place {
                     | Event::Started(_)
                     | Event::Service(..)
                     | Event::Cut(..)
-                    | Event::Turned => {}
+                    | Event::Turned(_) => {}
                 }
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -44,10 +44,18 @@ struct Labels<'s> {
     own: Option<selinux::Own>,
 }
 
-impl<'s> Labels<'s> {
-    /// The option by which what is mounted has the context of files.
-    fn files(&self) -> Option<(&'static str, &'s str)> {
-        self.contexts.map(|contexts| ("context", contexts.files.as_str()))
+impl Labels<'_> {
+    /// A file system in which everything has the context of files.
+    fn mount(&self, kind: &str, options: &[(&str, &str)], attributes: Attributes) -> Result<Mount> {
+        let context = self.contexts.map(|contexts| ("context", contexts.files.as_str()));
+        let options: Vec<_> = options.iter().copied().chain(context).collect();
+        Mount::new(kind, &options, attributes)
+    }
+
+    /// A file system in memory for what is small.
+    fn memory(&self, bytes: u64, attributes: Attributes) -> Result<Mount> {
+        let size = bytes.to_string();
+        self.mount("tmpfs", &[("size", &size), ("nr_inodes", "4096"), ("mode", "755")], attributes)
     }
 }
 
@@ -60,11 +68,7 @@ fn carry_out_one<'s>(
     match step {
         Inside::PrivateMounts => mount::make_private(),
         Inside::Root { bytes } => {
-            let root = Attributes { devices: true, ..Attributes::default() };
-            let size = bytes.to_string();
-            let options = [("size", size.as_str()), ("nr_inodes", "4096"), ("mode", "755")];
-            let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-            Mount::new("tmpfs", &options, root)?.attach(NEW_ROOT)
+            labels.memory(*bytes, Attributes { devices: true, ..Attributes::default() })?.attach(NEW_ROOT)
         }
         Inside::RootImage { number, bytes } => root_image(image(images, *number)?, *bytes, labels),
         Inside::Directory { path } => match rustix::fs::mkdir(new(path), mode(0o755)) {
@@ -132,28 +136,21 @@ fn image(images: &[Mount], number: usize) -> Result<&Mount> {
 /// An image as the root below an overlay, which is then at [`NEW_ROOT`] within itself, too: every link in it that a later step follows
 /// ends in it. Devices are none there but those of a tmpfs at `/dev`.
 fn root_image(image: &Mount, bytes: u64, labels: &Labels<'_>) -> Result<()> {
-    let memory = |attributes: Attributes| {
-        let size = bytes.to_string();
-        let options = [("size", size.as_str()), ("nr_inodes", "4096"), ("mode", "755")];
-        let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-        Mount::new("tmpfs", &options, attributes)
-    };
-    memory(Attributes::default())?.attach(NEW_ROOT)?;
+    labels.memory(bytes, Attributes::default())?.attach(NEW_ROOT)?;
     let [lower, upper, work] = ["/lower", "/upper", "/work"].map(new);
     for path in [&lower, &upper, &work] {
         rustix::fs::mkdir(path, mode(0o755)).map_err(|e| Error::new("make a layer", e))?;
     }
     image.attach(&lower)?;
     let options = [("source", "levee"), ("lowerdir", &lower), ("upperdir", &upper), ("workdir", &work)];
-    let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-    Mount::new("overlay", &options, Attributes::default())?.attach(NEW_ROOT)?;
+    labels.mount("overlay", &options, Attributes::default())?.attach(NEW_ROOT)?;
     mount::change_root(NEW_ROOT)?;
     for path in [NEW_ROOT, "/dev"] {
         // What is there and is no directory fails the next step.
         let _ = rustix::fs::mkdir(path, mode(0o755));
     }
     mount::same("/", NEW_ROOT)?;
-    memory(Attributes { devices: true, ..Attributes::default() })?.attach(&new("/dev"))
+    labels.memory(bytes, Attributes { devices: true, ..Attributes::default() })?.attach(&new("/dev"))
 }
 
 /// The host's programs, to be read.
@@ -179,8 +176,7 @@ fn tmpfs(path: &str, bytes: u64, owner: u32, mode: u32, labels: &Labels<'_>) -> 
         ("uid", owner.as_str()),
         ("gid", owner.as_str()),
     ];
-    let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-    Mount::new("tmpfs", &options, Attributes::default())?.attach(&new(path))
+    labels.mount("tmpfs", &options, Attributes::default())?.attach(&new(path))
 }
 
 fn terminals(labels: &Labels<'_>) -> Result<()> {
@@ -189,8 +185,7 @@ fn terminals(labels: &Labels<'_>) -> Result<()> {
     // instances together: none may have them all.
     let options = [("mode", "600"), ("ptmxmode", "666"), ("max", "64")];
     let attributes = Attributes { no_exec: true, devices: true, ..Attributes::default() };
-    let options: Vec<_> = options.into_iter().chain(labels.files()).collect();
-    Mount::new("devpts", &options, attributes)?.attach(&new("/dev/pts"))
+    labels.mount("devpts", &options, attributes)?.attach(&new("/dev/pts"))
 }
 
 /// It ends when the warden does, and gains nothing by executing.

@@ -9,7 +9,7 @@ use levee_ipc::{Channel, Full, Stream};
 use levee_sys::spawn;
 
 use super::filters::Filters;
-use super::init::begin;
+use super::program::begin;
 use super::{shorten, tell};
 use crate::compartment::proto::{FromInit, Profile, Start};
 use crate::compartment::{Inside, SERVICE_UID};
@@ -118,13 +118,13 @@ impl Front {
             }
             (FromGuest::Failed { reason }, _) => return Err(reason),
             (FromGuest::Service { place, report }, true) if is_known(place) => {
-                Some(FromInit::Service { place, report })
+                Some(FromInit::Service(place, report))
             }
             (FromGuest::Said { service, line }, true) if is_known(service) => {
                 self.write(service, &line);
                 None
             }
-            (FromGuest::Cut { ticket, sockets }, true) => Some(FromInit::Cut { ticket, sockets }),
+            (FromGuest::Cut { ticket, sockets }, true) => Some(FromInit::Cut(ticket, sockets)),
             _ => return Err("process 1 of the machine says what it may not say".into()),
         })
     }
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn what_a_machine_may_say_is_told_and_what_it_may_not_is_its_end() {
         assert!(matches!(heard(false, &FromGuest::Built), Ok(Some(FromInit::Built))));
-        assert!(matches!(heard(true, &of_service(0)), Ok(Some(FromInit::Service { place: 0, .. }))));
+        assert!(matches!(heard(true, &of_service(0)), Ok(Some(FromInit::Service(0, _)))));
         let cut = FromGuest::Cut { ticket: 3, sockets: Some(1) };
-        assert!(matches!(heard(true, &cut), Ok(Some(FromInit::Cut { ticket: 3, .. }))));
+        assert!(matches!(heard(true, &cut), Ok(Some(FromInit::Cut(3, _)))));
         let line = |service| FromGuest::Said { service, line: "tide".into() };
         for (is_built, said) in [
             // Of a service that it has not, before it is built, or once more.

@@ -1,31 +1,27 @@
 //! Process 1 once the compartment stands: starts programs, reaps, and ends when the warden does.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use levee_ipc::{Channel, Received, RecvError};
 use levee_policy::ServiceName;
 use levee_sys::signals::Signals;
-use levee_sys::spawn::{self, Program};
+use levee_sys::spawn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
-use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
 use super::front::{Front, Given};
 use super::mediated::Mediated;
+use super::program::{begin, strike};
 use super::service::Services;
 use super::{shorten, tell};
-use crate::compartment::proto::{FromInit, Start, ToInit};
+use crate::compartment::proto::{FromInit, ToInit};
 use crate::machine::proto::ToGuest;
 
 /// How long what is killed may take to be gone. If it takes longer process 1 ends, and all with it.
 const EMPTIED: Duration = Duration::from_secs(5);
-
-/// Where a program without a slash in its name is looked for.
-const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/usr/local/sbin"];
 
 /// Serves until the warden is gone. `is_built` says that it has been told that the compartment stands.
 pub(super) fn run(
@@ -43,7 +39,7 @@ pub(super) fn run(
     }
     loop {
         for (place, report) in running.services.see_to(&mut filters, Instant::now()) {
-            tell(channel, &FromInit::Service { place, report })?;
+            tell(channel, &FromInit::Service(place, report))?;
         }
         running.wait(channel, &signals)?;
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
@@ -106,9 +102,9 @@ impl Running {
                 let answer = match begin(&start, &fds, filters) {
                     Ok((pid, report)) => {
                         self.programs.insert(pid.as_raw_nonzero().get(), (ticket, report));
-                        FromInit::Started { ticket }
+                        FromInit::Started(ticket)
                     }
-                    Err(reason) => FromInit::Refused { ticket, reason: shorten(&reason) },
+                    Err(reason) => FromInit::Refused(ticket, shorten(&reason)),
                 };
                 tell(channel, &answer)
             }
@@ -126,7 +122,7 @@ impl Running {
             }
             ToInit::Services { ticket, off } => {
                 self.turn(off, channel)?;
-                tell(channel, &FromInit::Services { ticket })
+                tell(channel, &FromInit::Turned(ticket))
             }
             ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut { ticket, address }),
             ToInit::Stop => self.tell_machine(&ToGuest::Stop),
@@ -188,8 +184,8 @@ impl Running {
                     self.services.ended(pid, status);
                     if let Some((ticket, report)) = self.programs.remove(&pid) {
                         let ended = match report.failure() {
-                            Some(why) => FromInit::Refused { ticket, reason: shorten(&why.to_string()) },
-                            None => FromInit::Exited { ticket, status },
+                            Some(why) => FromInit::Refused(ticket, shorten(&why.to_string())),
+                            None => FromInit::Exited(ticket, status),
                         };
                         tell(channel, &ended)?;
                     }
@@ -208,68 +204,10 @@ impl Running {
     }
 }
 
-/// Begins a program, and waits for nothing: whoever runs at the label can stop it before it is executed, and process 1 would stand still
-/// with it. What is reported once it has ended says whether it was executed.
-pub(super) fn begin(
-    start: &Start,
-    fds: &[BorrowedFd<'_>],
-    filters: &mut Filters,
-) -> Result<(Pid, spawn::Report), String> {
-    if start.uid == 0 {
-        return Err("uid 0 is process 1's alone".into());
-    }
-    let (stdin, fds) = match fds {
-        [stdin, fds @ ..] if start.input => (Some(stdin), fds),
-        fds => (None, fds),
-    };
-    let [stdout, stderr, rest @ ..] = fds else {
-        return Err("standard descriptors must come along".into());
-    };
-    let path = find(&start.program).ok_or_else(|| format!("{}: there is no such program", start.program))?;
-    let mut program = Program::new(path);
-    // Those of process 1 hold, which its filter lets nobody change.
-    program.limits.clear();
-    program.args = start.argv.iter().map(Into::into).collect();
-    program.env = start.env.iter().map(Into::into).collect();
-    program.listen_pid = start.env.iter().any(|entry| entry.starts_with("LISTEN_FDS="));
-    // A person's programs begin at home; services have none.
-    let home =
-        start.env.iter().find_map(|entry| entry.strip_prefix("HOME=")).filter(|home| home.starts_with('/'));
-    program.directory = home.unwrap_or("/").into();
-    program.stdio = [stdin.copied(), Some(*stdout), Some(*stderr)];
-    program.fds = rest.to_vec();
-    program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
-    program.terminal = start.terminal;
-    program.filter = Some(filters.of(&start.filter).map_err(|e| e.to_string())?);
-    // The children of process 1 end with it in any case.
-    program.die_with_parent = false;
-    program.begin().map(|(child, report)| (child.pid, report)).map_err(|e| e.to_string())
-}
-
-fn find(name: &str) -> Option<PathBuf> {
-    if name.starts_with('/') {
-        return Some(name.into());
-    }
-    if name.contains('/') || name.is_empty() {
-        return None;
-    }
-    PATH.iter().map(|directory| PathBuf::from(directory).join(name)).find(|path| path.is_file())
-}
-
 fn send(programs: &BTreeMap<i32, (u64, spawn::Report)>, ticket: u64, signal: i32) {
     let pid = programs.iter().find(|(_, (t, _))| *t == ticket).map(|(pid, _)| *pid);
     if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
         strike(pid, signal);
-    }
-}
-
-/// Sends a signal to the process group of a process that was started and has not been waited for. Each leads one, but for the moment
-/// before it does.
-pub(super) fn strike(pid: i32, signal: Signal) {
-    let Some(pid) = Pid::from_raw(pid) else { return };
-    if rustix::process::kill_process_group(pid, signal).is_err() {
-        // It may have ended by now, which is heard of.
-        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 

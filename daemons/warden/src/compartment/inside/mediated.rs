@@ -24,7 +24,8 @@ use rustix::process::{Pid, Signal};
 use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
-use super::init::strike;
+use super::program::strike;
+use crate::compartment::SERVICE_UID;
 use crate::compartment::proto::{Profile, Server};
 
 /// The most messages taken at a time, so that the warden need not wait.
@@ -79,8 +80,7 @@ impl Mediated {
         self.lose();
         (self.channel, self.log) = (Some(channel), Some(log));
         // Uid 0 is process 1's alone.
-        let servers = servers.into_iter().filter(|server| server.uid != 0);
-        self.servers = servers.map(|server| (server.service.clone(), server)).collect();
+        self.servers = servers.into_iter().map(|server| (server.service.clone(), server)).collect();
     }
 
     /// Has these off and no others. Whether one that was on is off now: of those that are on and of those that are off nothing is ready then.
@@ -160,7 +160,7 @@ impl Mediated {
         let (server, log) = (self.servers.get(service)?, self.log.as_ref()?);
         let mut program = program(server, connection, log);
         program.env.extend_from_slice(whom);
-        let filter = filters.of(&Profile::Service(server.needs.clone()));
+        let filter = filters.of(&Profile::Service(server.launch.needs.clone()));
         match filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.begin()) {
             Ok((child, report)) => Some((child.pid, report)),
             Err(e) => {
@@ -211,7 +211,7 @@ impl Mediated {
         // In the connection's place stands what the process has anyway.
         let mut program = program(server, log.as_fd(), log);
         let targets: &[i32] = if server.passed == Passed::Stdio { &[0, 1] } else { &[3] };
-        let filter = filters.of(&Profile::Service(server.needs.clone()));
+        let filter = filters.of(&Profile::Service(server.launch.needs.clone()));
         let ready =
             filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.make_ready(targets));
         let Some(stock) = self.stocks.get_mut(&service) else { return };
@@ -287,11 +287,11 @@ fn whom(user: Option<&UserName>, from: SocketAddr) -> Vec<OsString> {
 
 /// A server process with this connection. Its filter is still to be said.
 fn program<'fd>(server: &Server, connection: BorrowedFd<'fd>, log: &'fd OwnedFd) -> Program<'fd> {
-    let mut program = Program::new(&server.program);
+    let mut program = Program::new(&server.launch.program);
     // Those of process 1 hold, which its filter lets nobody change.
     program.limits.clear();
-    program.args = server.argv.iter().map(Into::into).collect();
-    program.env = server.env.iter().map(Into::into).collect();
+    program.args = server.launch.argv.iter().map(Into::into).collect();
+    program.env = server.launch.env.iter().map(Into::into).collect();
     program.stdio = match server.passed {
         Passed::Stdio => [Some(connection), Some(connection), Some(log.as_fd())],
         Passed::ListenFds => [None, None, Some(log.as_fd())],
@@ -301,7 +301,7 @@ fn program<'fd>(server: &Server, connection: BorrowedFd<'fd>, log: &'fd OwnedFd)
         program.env.extend(["LISTEN_FDS=1", "LISTEN_FDNAMES=connection"].map(Into::into));
         program.listen_pid = true;
     }
-    program.identity = Some((Uid::from_raw(server.uid), Gid::from_raw(server.uid)));
+    program.identity = Some((Uid::from_raw(SERVICE_UID), Gid::from_raw(SERVICE_UID)));
     program.die_with_parent = false;
     program
 }

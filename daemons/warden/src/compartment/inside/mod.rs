@@ -6,6 +6,7 @@ mod filters;
 mod front;
 mod init;
 mod mediated;
+mod program;
 mod service;
 
 use std::os::fd::OwnedFd;
@@ -28,7 +29,7 @@ pub fn main() -> Result<(), String> {
     let mut is_built = false;
     let outcome = build(&channel).and_then(|given| init::run(&channel, given, &mut is_built));
     if let (Err(reason), false) = (&outcome, is_built) {
-        tell(&channel, &FromInit::Failed { reason: shorten(reason) })?;
+        tell(&channel, &FromInit::Failed(shorten(reason)))?;
     }
     outcome
 }

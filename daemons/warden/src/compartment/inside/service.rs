@@ -1,7 +1,7 @@
 //! A service's life: its listeners, when it is started, and the truth about what came of it.
 
 use super::filters::Filters;
-use super::init::begin;
+use super::program::begin;
 use crate::compartment::listener::{offer, refuse};
 use crate::compartment::proto::{Offer, Report, Told};
 use crate::rest::Rest;
