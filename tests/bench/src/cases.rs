@@ -9,9 +9,10 @@ use levee_lab::client::{self, Target};
 use levee_lab::counters::Cpu;
 use levee_lab::workload::{Closer, Kind, Task};
 
-use crate::arms::{Arm, Way};
+use crate::arms::{Arm, Variant};
 use crate::badlink::BadLink;
 use crate::link::{CONGESTION, served_at};
+use crate::tunnel::Way;
 use crate::{peers, streams};
 
 /// One thing to measure.
@@ -117,6 +118,55 @@ impl Case {
             Self::RequestResponse => &TRIPS,
             Self::Memory => &MEMORY,
         }
+    }
+}
+
+impl Arm {
+    /// Whether the case means something for it.
+    pub fn can(self, case: Case) -> bool {
+        match case {
+            Case::Memory => self != Self::Bare,
+            Case::Everywhere => matches!(self, Self::Levee(Variant::Plain | Variant::Labels(_))),
+            Case::BadLink => matches!(self, Self::Bare | Self::Levee(Variant::Plain | Variant::Aggfrag)),
+            _ => true,
+        }
+    }
+
+    /// Whether it is measured in every other round alone: what is compared most closely has all rounds.
+    pub fn is_seldom(self) -> bool {
+        match self {
+            Self::Boringtun | Self::Libipsec | Self::OpenVpn => true,
+            Self::Levee(variant) => {
+                matches!(variant, Variant::Aead(_) | Variant::Labels(10) | Variant::Workers(3))
+            }
+            Self::Bare | Self::WireguardGo => false,
+        }
+    }
+
+    /// Whether the plan has it in this case.
+    pub fn is_measured(self, case: Case, full: bool) -> bool {
+        let main = match self {
+            Self::Levee(variant) => matches!(variant, Variant::Plain | Variant::Blocking),
+            _ => true,
+        };
+        let variant_too = match self {
+            Self::Levee(Variant::Aead(_)) => case == Case::Stream,
+            Self::Levee(Variant::Labels(_)) => matches!(case, Case::Stream | Case::Everywhere),
+            Self::Levee(Variant::Associations(_)) => {
+                matches!(case, Case::Stream | Case::RequestResponse | Case::Memory)
+            }
+            Self::Levee(Variant::Workers(_)) => matches!(case, Case::Stream | Case::Streams4),
+            Self::Levee(Variant::Aggfrag) => {
+                matches!(case, Case::Stream | Case::Datagrams(64) | Case::BadLink)
+            }
+            Self::Levee(Variant::Agree) => matches!(case, Case::Stream | Case::RequestResponse),
+            _ => false,
+        };
+        let quick = matches!(
+            case,
+            Case::Stream | Case::Streams4 | Case::Datagrams(64 | 1372) | Case::RequestResponse | Case::Memory
+        );
+        self.can(case) && (main || (full && variant_too)) && (full || quick)
     }
 }
 

@@ -16,7 +16,9 @@ mod datagrams;
 mod link;
 mod peers;
 mod report;
+mod stand;
 mod streams;
+mod tunnel;
 mod vaults;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +33,9 @@ use clap::{Parser, Subcommand};
 use levee_lab::role::Role;
 use levee_lab::serve::{Source, serve};
 
-use crate::arms::Stand;
 use crate::cases::{Case, Plan};
 use crate::report::{Log, Sample};
+use crate::stand::Stand;
 
 /// The vault against the bare link and other user-mode tunnels
 #[derive(Parser)]

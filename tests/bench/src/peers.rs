@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use levee_lab::netns::{Namespace, tool};
 use levee_sys::ns;
 
-use crate::arms::{Tunnel, Way};
 use crate::link::{self, CLIENT, CONGESTION, Guard, Link, SERVER};
+use crate::tunnel::{Tunnel, Way};
 
 /// How long a tunnel may take to carry something.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -168,7 +168,7 @@ pub fn processor_seconds(processes: &[u32]) -> f64 {
 fn tunnel(server: Ipv4Addr, guards: Vec<Guard>, directory: Directory) -> Tunnel {
     let processes = guards.iter().map(|guard| guard.0.id()).collect();
     let way = Way { servers: vec![server], processes };
-    Tunnel { way, guards, directory: Some(directory), ..Tunnel::default() }
+    Tunnel { way, guards, held: vec![Box::new(directory)] }
 }
 
 impl Programs {

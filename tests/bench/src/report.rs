@@ -10,8 +10,9 @@ use levee_lab::host::{self, Env};
 use levee_lab::stats::quantile;
 use serde::{Deserialize, Serialize};
 
-use crate::arms::{Arm, MTU, Stand, Variant};
+use crate::arms::{Arm, MTU, Variant};
 use crate::cases::{Case, Figure, Trial};
+use crate::stand::Stand;
 
 /// Figures that say nothing of one stream.
 const OF_MANY: [&str; 2] = ["least", "silent"];

@@ -25,9 +25,10 @@ use levee_sys::udp::{self, SteeringGroup, SteeringKey};
 use levee_sys::{ns, tun};
 use serde::de::DeserializeOwned;
 
-use crate::arms::{Tunnel, Variant};
+use crate::arms::Variant;
 use crate::link::{self, Link};
 use crate::peers::Place;
+use crate::tunnel::{Held, Tunnel};
 
 /// Bytes of each socket's queues, as the warden asks for them.
 const QUEUE: usize = 4 << 20;
@@ -324,7 +325,8 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
                     at_client.install(id, material(back, 1)?, material(there, 0)?, peer, aggregation)?;
                 }
             }
-            tunnel.vaults.extend([at_server, at_client]);
+            // They end before the descriptors that they have.
+            tunnel.held.splice(0..0, [at_server, at_client].map(|vault| Box::new(vault) as Box<dyn Held>));
         }
         tunnel.held.push(Box::new(group_of_one));
         tunnel.way.servers.push(server);
