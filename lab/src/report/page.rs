@@ -22,7 +22,7 @@ fn key(run: &Run) -> Markup {
     html! {
         p.key {
             @for (i, arm) in figures::arms(run).iter().enumerate() {
-                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (arm) } " "
+                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (figures::in_words(run, arm)) } " "
             }
         }
     }
