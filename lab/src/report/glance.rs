@@ -124,6 +124,13 @@ pub fn absent(run: &Run) -> Markup {
     }
 }
 
+/// What there is for one layout: folded, but for the first, which is what a reader came for.
+pub fn beside_the_first(number: usize, layout: Layout, what: &Markup) -> Markup {
+    html! {
+        @if number == 0 { (what) } @else { details { summary { "The same, client and server " (layout.name()) } (what) } }
+    }
+}
+
 /// The first section.
 pub fn glance(run: &Run) -> Markup {
     let workloads = workloads(run);
@@ -134,13 +141,18 @@ pub fn glance(run: &Run) -> Markup {
         ("what mediation adds on the same path", mediated(run)),
         ("what a second server adds to the first's own", elsewhere(run)),
     ];
-    html! {
-        @for &layout in layouts {
-            @if layouts.len() > 1 { h3 { "Client and server " (layout.name()) } }
+    let tables = |layout: Layout| {
+        html! {
             (against_the_baseline(run, layout, &workloads))
             @for (title, pairs) in &pairs {
                 @if let Some(added) = added_by(run, layout, &workloads, (title, pairs)) { (added) }
             }
+        }
+    };
+    html! {
+        @for (i, &layout) in layouts.iter().enumerate() {
+            @if layouts.len() > 1 && i == 0 { h3 { "Client and server " (layout.name()) } }
+            (beside_the_first(i, layout, &tables(layout)))
         }
         p.quiet {
             "×1.10 is ten percent more time for each byte, request or connection, with the 95 % interval. Coloured: a cost or \
@@ -192,8 +204,8 @@ impl Drawing {
     ) {
         let y = self.y;
         self.rows.push(html! {
-            (place(y, 130, 220, client))
-            (wire(y, 350, 620, between))
+            (place(y, 158, 202, client))
+            (wire(y, 360, 620, between))
             (place(y, 620, 270, server))
             text x="8" y=(y + 24) class="head" { (arms) }
             text x="8" y=(y + 42) class="small" { (levels) }
