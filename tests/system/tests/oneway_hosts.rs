@@ -240,7 +240,9 @@ fn over_a_wire_that_loses_repeats_reorders_and_forges_every_message_comes_whole_
     hosts.above.levee(&["partition", "stop", "desk", "--run", &run]).ok();
     let before = hosts.wrote();
     eventually(PATIENCE, "the writer goes on", || hosts.wrote() >= before + 4);
-    assert!(counted(&hosts.above, "messages without a reader") > 0);
+    eventually(PATIENCE, "what nobody reads is counted", || {
+        counted(&hosts.above, "messages without a reader") > 0
+    });
     hosts.above.levee(&["partition", "start", "desk", "--run", &run]).ok();
     let before = at(&hosts);
     eventually(PATIENCE, "the reader goes on", || at(&hosts) >= before + 2);
@@ -275,7 +277,7 @@ fn what_is_sent_last_is_told_as_missing_within_the_time_and_over_ipv6_too_nothin
     hosts.below.start_server();
     eventually(PATIENCE, "some have passed, and others not", || {
         log(&hosts.above, "desk").matches("at ").count() >= 2
-            && counted(&hosts.above, "messages that are missing") > 100
+            && counted(&hosts.above, "messages that are missing") > 20
     });
     let run = text(&hosts.below.path("run"));
     hosts.below.levee(&["partition", "stop", "sensor", "--run", &run]).ok();
