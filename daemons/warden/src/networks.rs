@@ -11,7 +11,7 @@ use crate::compartment::Network as Namespace;
 use crate::labelled::wire::{self, Wire};
 use crate::log;
 use crate::rules::{Counting, Rules};
-use crate::ruleset::{Edge, PARTITION, Reason, Ruleset, TUNNEL};
+use crate::ruleset::{Edge, NETWORK, PARTITION, Reason, Ruleset, TUNNEL};
 use crate::waits::Waits;
 use levee_policy::site::{Link, Network};
 use levee_policy::{Label, LabelName, PartitionName, Site};
@@ -98,14 +98,16 @@ impl Networks {
             let attached = Attached::attach(site, &self.rules, &name, &label, outer.as_fd(), pins)?;
             self.attached.extend(attached.map(|attached| (name, attached)));
         }
-        for network in wired() {
-            self.attach_wire(site, network, &labelled)?;
+        for (place, network) in site.networks().iter().enumerate() {
+            if network.domain().is_some() {
+                self.attach_wire(site, (place, network), &labelled)?;
+            }
         }
         Ok(())
     }
 
     /// The rules are in the labels' namespaces: now the wires to them, and the interface last of all.
-    fn attach_wire(&mut self, site: &Site, network: &Network, pins: &Path) -> Result<()> {
+    fn attach_wire(&mut self, site: &Site, (place, network): (usize, &Network), pins: &Path) -> Result<()> {
         let no_domain = || Error::invalid("part a network's packets", "its domain is not the site's");
         let domain = network.domain().and_then(|doi| site.domain(doi)).ok_or_else(no_domain)?;
         let edge = Edge::of(site, network, network.labels().low());
@@ -113,6 +115,8 @@ impl Networks {
         let wire = Wire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
         self.wires.push(wire);
         let Some(wire) = self.wires.last_mut() else { return Ok(()) };
+        let name = LabelName::new(&format!("{NETWORK}{place}"));
+        self.rules.load(&name.map_err(|e| Error::invalid("name a network", e.to_string()))?, wire.ns())?;
         let at = |one: &&Attached| !one.is_partitions() && network.labels().contains(&one.label);
         for attached in self.attached.values().filter(at) {
             wire.lay(&attached.label, attached.ns.as_fd())?;

@@ -4,7 +4,7 @@
 use levee_policy::{LabelName, Site};
 use levee_sys::net::Net;
 use levee_sys::ns;
-use levee_warden::networks::{Attached, give_back_others};
+use levee_warden::networks::{Attached, Networks, give_back_others};
 use levee_warden::rules::Rules;
 use levee_warden::ruleset::{Reason, Ruleset};
 use std::fs;
@@ -431,6 +431,81 @@ fn who_asks_for_the_server_in_made_up_names_is_known_by_no_more_of_them_than_the
     }
     drop(network);
     attached.detach(world.outer.as_fd()).unwrap();
+}
+
+/// As the site's network, but for two labels, whose packets carry them.
+fn labelled() -> String {
+    let domain = "\n[[domain]]\ndoi = 16\nlevels = { UNCLASSIFIED = 1, CONFIDENTIAL = 2, SECRET = 5 }\ncategories = { NATO = 0, MED = 9 }\n";
+    let labels = "labels = \"CONFIDENTIAL..SECRET\"\ndomain = 16";
+    let (before, network) =
+        text().split_once("[[network]]").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    format!("{before}{domain}\n[[network]]{}", network.replace("label = \"SECRET\"", labels))
+}
+
+/// Begins connections at SECRET in thirty made-up names: with CIPSO's label, and with CALIPSO's.
+const BEGINS: &str = "
+import socket, struct, sys
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+raw.bind(('eth0', 0))
+mac, to = raw.getsockname()[4], bytes.fromhex(sys.argv[1].replace(':', ''))
+def checksum(octets):
+    total = sum(struct.unpack('!%dH' % (len(octets) // 2), octets))
+    total = (total & 0xffff) + (total >> 16)
+    return ~((total & 0xffff) + (total >> 16)) & 0xffff
+def segment(ends):
+    syn = struct.pack('!HHIIBBHHH', 40000, 80, 1, 0, 0x50, 2, 65535, 0, 0)
+    return syn[:16] + struct.pack('!H', checksum(ends + struct.pack('!II', len(syn), 6) + syn)) + syn[18:]
+cipso, calipso = bytes.fromhex('860a00000010010400050000'), bytes.fromhex('0708000000100005ba55')
+for n in range(130, 160):
+    ends = socket.inet_aton('192.168.7.%d' % n) + socket.inet_aton('192.168.7.1')
+    tcp = segment(ends)
+    head = struct.pack('!BBHHHBBH', 0x48, 0, 32 + len(tcp), 1, 0x4000, 64, 6, 0) + ends + cipso
+    head = head[:10] + struct.pack('!H', checksum(head)) + head[12:]
+    raw.send(to + mac + b'\\x08\\x00' + head + tcp)
+    ends = socket.inet_pton(socket.AF_INET6, 'fd07::%d' % n) + socket.inet_pton(socket.AF_INET6, 'fd07::1')
+    tcp = segment(ends)
+    options = bytes([6, 1]) + calipso + bytes([1, 2, 0, 0])
+    raw.send(to + mac + b'\\x86\\xdd' + struct.pack('!IHBB', 6 << 28, 16 + len(tcp), 0, 64) + ends + options + tcp)
+";
+
+#[test]
+fn on_a_labelled_network_made_up_names_fill_its_part_of_the_table_of_neighbours_and_no_more() {
+    let mut world = World::new();
+    world.site = Site::parse(&labelled()).unwrap_or_else(|problems| panic!("{problems:?}"));
+    ns::in_net(world.outer.as_fd(), || made_up_names_on_a_labelled_network(&world)).unwrap();
+}
+
+/// In the network where the interface is.
+fn made_up_names_on_a_labelled_network(world: &World) {
+    let rules = Rules::new(&labelled(), Path::new(RULES).parent().unwrap());
+    let mut networks = Networks::attach(&world.site, rules, &world.pins()).unwrap();
+    world.tunnel(networks.at(&world.label()).expect("it has a network"));
+    let link = fs::File::open(world.directory.path().join("labelled/ship0")).unwrap();
+    let shown = run(link.as_fd(), "ip", &["-br", "link", "show", "ship0"]).1;
+    let address = shown.split_ascii_whitespace().nth(2).expect("an address").to_owned();
+    let known = |six: &str| {
+        let (done, all) = run(link.as_fd(), "ip", &[six, "neigh", "show", "dev", "ship0", "nud", "all"]);
+        assert!(done, "{all}");
+        all.lines().filter(|line| !line.contains("NOARP")).count()
+    };
+    // An address that is being looked at does not answer yet.
+    eventually("some are known", || {
+        ok(world.remote.as_fd(), "python3", &["-c", ASKS]);
+        known("-4") > 0 && known("-6") > 0
+    });
+    for version in ["-4", "-6"] {
+        assert!(known(version) <= KNOWN, "{version}: {} are known that asked", known(version));
+    }
+    let asked = [known("-4"), known("-6")];
+    eventually("who begins connections is known", || {
+        ok(world.remote.as_fd(), "python3", &["-c", BEGINS, &address]);
+        known("-4") > asked[0] && known("-6") > asked[1]
+    });
+    for version in ["-4", "-6"] {
+        // Of two labels each has half.
+        assert!(known(version) <= KNOWN + KNOWN / 2, "{version}: {} are known", known(version));
+    }
+    networks.detach();
 }
 
 /// Says what comes to the interface eth0 of a network, for two seconds, after it has said that it looks.

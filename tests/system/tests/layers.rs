@@ -112,7 +112,7 @@ for place in ("127.64.0.0", "127.64.0.1", "127.100.1.1"):
 print(sent)
 "#;
 
-/// Whom the sockets of a second tunnel reach, the inner by IPv4 and here the outer by IPv6: this takes them from the process, as who takes that over has them, and sends from each to each of
+/// Whom the sockets of a second tunnel reach, the inner on the loopback interface: this takes them from the process, as who takes that over has them, and sends from each to each of
 /// these places. It says what was sent.
 const REACHES: &str = r#"
 import ctypes, os, socket, sys
@@ -132,14 +132,25 @@ for name in os.listdir("/proc/%d/fd" % pid):
         continue
     for place in places:
         address, port = place.rsplit(" ", 1)
-        to = ("::ffff:" + address if "." in address and taken.family == socket.AF_INET6 else address, int(port))
+        # By way of another: a source route, which the kernel sends to its first stop.
+        address, _, way = address.partition(" by ")
+        if way and taken.family != socket.AF_INET:
+            continue
+        route = [(socket.IPPROTO_IP, 7, b"\x83\x07\x04" + socket.inet_aton(way) + b"\0")] if way else []
+        if "%" in address:
+            if taken.family != socket.AF_INET6:
+                continue
+            to = socket.getaddrinfo(address, int(port), type=socket.SOCK_DGRAM)[0][4]
+        else:
+            to = ("::ffff:" + address if "." in address and taken.family == socket.AF_INET6 else address, int(port))
+        whose = "inner" if where[0] in ("0.0.0.0", "127.0.0.1") else "outer"
         try:
-            taken.sendto(b"x", to)
-            print("sent", "inner" if taken.family == socket.AF_INET else "outer", place)
+            taken.sendmsg([b"x"], route, 0, to)
+            print("sent", whose, place)
         except PermissionError:
-            print("refused", "inner" if taken.family == socket.AF_INET else "outer", place)
+            print("refused", whose, place)
         except OSError as e:
-            print("error", "inner" if taken.family == socket.AF_INET else "outer", place, e)
+            print("error", whose, place, e)
 "#;
 
 /// What the second tunnel of this process reaches of these places, as `REACHES` says it.
@@ -155,7 +166,16 @@ fn layer(pid: u32) -> Option<Process> {
 
 #[test]
 fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
-    let world = World::up("reach", &site("port-reach"), &["ws1"]);
+    let site = site("port-reach").replace("\"fd77::1\"", "\"fd77::1\", \"10.77.0.1\"");
+    let world = World::up("reach", &site, &["ws1"]);
+    // Addresses of the host that the site does not name, and one that it has by itself.
+    let interface = "p0";
+    world.server_sh("ip", &["address", "add", "192.0.2.7/24", "dev", interface]).ok();
+    world.server_sh("ip", &["address", "add", "fd77::7/64", "dev", interface, "nodad"]).ok();
+    let shown =
+        world.server_sh("ip", &["-o", "-6", "address", "show", "dev", interface, "scope", "link"]).ok();
+    let own = shown.split_ascii_whitespace().find_map(|word| word.strip_suffix("/64")).expect("its own");
+    let own = format!("{own}%{interface} 5353");
     let server = reaches(
         &world,
         "server",
@@ -170,6 +190,12 @@ fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
             "fd77::12 53",
             "fd77::12 40000",
             "ff02::fb 5353",
+            "192.0.2.7 5353",
+            "192.0.2.9 5353",
+            "192.0.2.9 by 192.0.2.7 5353",
+            "192.0.2.9 by 192.0.2.8 5353",
+            "fd77::7 5353",
+            own.as_str(),
         ],
     );
     for (verdict, whose, place) in [
@@ -182,6 +208,13 @@ fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
         ("refused", "outer", "fd77::12 53"),
         ("sent", "outer", "fd77::12 40000"),
         ("refused", "outer", "ff02::fb 5353"),
+        ("refused", "inner", "192.0.2.7 5353"),
+        ("refused", "outer", "192.0.2.7 5353"),
+        ("sent", "outer", "192.0.2.9 5353"),
+        ("refused", "outer", "192.0.2.9 by 192.0.2.7 5353"),
+        ("refused", "outer", "192.0.2.9 by 192.0.2.8 5353"),
+        ("refused", "outer", "fd77::7 5353"),
+        ("refused", "outer", own.as_str()),
     ] {
         assert!(
             server.contains(&format!("{verdict} {whose} {place}\n")),

@@ -529,9 +529,10 @@ pub(super) const NETWORK: Section = Section {
         may(
             "neighbours",
             "a number of hosts, from 1 to 65535",
-            "an equal part of 512",
-            "Beside `label`: how many hosts of it, in IPv4 and in IPv6, are heard within five minutes. The table of them is one for the \
-             whole machine, with 1,024 entries each where `gc_thresh3` says no more; a host in made-up names fills its network's part.",
+            "an equal part of 256",
+            "How many hosts of it, in IPv4 and in IPv6, are heard within five minutes; of several labels each hears an equal part. The table of \
+             them is one for the whole machine, with 1,024 entries each where `gc_thresh3` says no more; a host in made-up names takes up to twice \
+             as many as this.",
         ),
     ],
 };

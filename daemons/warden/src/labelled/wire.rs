@@ -166,6 +166,11 @@ impl Wire {
         net.set_up(&self.interface)
     }
 
+    /// The namespace that the interface is in.
+    pub fn ns(&self) -> BorrowedFd<'_> {
+        self.ns.as_fd()
+    }
+
     /// The interface's name.
     pub fn interface(&self) -> &str {
         &self.interface

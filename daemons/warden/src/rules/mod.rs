@@ -8,10 +8,12 @@
 //! | `inside` | what levee-rules does |
 //! | `text` | the rules, as text that `nft -f` takes |
 //! | `partition` | those of a partition |
+//! | `labelled` | those of a labelled network, where its interface is |
 //! | `wire` | those of a one-way channel's wire |
 
 mod behind;
 mod inside;
+mod labelled;
 mod partition;
 mod text;
 mod wire;
