@@ -129,3 +129,18 @@ fn an_ike_sa_that_the_peer_has_no_more_is_forgotten_at_once_and_without_a_word()
     p.run();
     assert_eq!(p.children(A).len(), 2);
 }
+
+#[test]
+fn two_hosts_that_force_childless_sas_make_each_child_with_a_key_exchange_of_its_own() {
+    let mut configs = psk_configs();
+    for config in &mut configs {
+        config.peers[0].childless = Childless::Force;
+    }
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    p.assert_children_agree();
+    assert_eq!((p.established(A).len(), p.children(A).len(), p.log.len()), (1, 1, 6));
+    assert!(p.children(A)[0].suite.key_exchange.is_some());
+}
