@@ -395,7 +395,9 @@ fn a_channels_key_is_followed_by_another_while_messages_pass_whichever_host_take
             let before = at(&hosts);
             eventually(PATIENCE, "messages pass by the old key", || at(&hosts) >= before + 2);
         }
-        assert!(counted(&hosts.below, &format!("datagrams sealed with the key {old}")) > 0);
+        eventually(PATIENCE, "it says by which", || {
+            counted(&hosts.below, &format!("datagrams sealed with the key {old}")) > 0
+        });
         assert_eq!(counted(&hosts.above, &format!("datagrams opened with the key {new}")), 0);
         let why = finish(&hosts.above, &[]).refused();
         assert!(why.contains("nothing has come by readings that is sealed with its next key"), "{why}");
@@ -406,7 +408,9 @@ fn a_channels_key_is_followed_by_another_while_messages_pass_whichever_host_take
         eventually(PATIENCE, "messages pass by the new key", || {
             counted(&hosts.above, &format!("datagrams opened with the key {new}")) > 100
         });
-        assert!(counted(&hosts.below, &format!("datagrams sealed with the key {new}")) > 100);
+        eventually(PATIENCE, "it says by which", || {
+            counted(&hosts.below, &format!("datagrams sealed with the key {new}")) > 100
+        });
         let said = finish(&hosts.above, &[]).ok();
         assert!(said.contains(&format!("destroyed: the old {}", text(&hosts.above.path(current)))), "{said}");
         reload(&hosts.above);

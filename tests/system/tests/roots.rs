@@ -199,16 +199,17 @@ fn a_root_whose_file_system_does_not_answer_keeps_nobody_waiting_but_its_partiti
     let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
     let outside = place.path().join("outside");
     fs::create_dir(&outside).expect("a directory");
-    let silent = Silent::new(place.path());
     let at = |name: &str| place.path().join(name);
     tree(&at("tree"), "first", &outside);
     let (from, erofs) = (text(&at("tree")), text(&at("erofs")));
     image("mkfs.erofs", &["--quiet", &erofs, &from]);
     // Two partitions, one image.
     let sound = ["one", "two"].map(|name| partition(name, "SECRET", &at("erofs"), "")).concat();
-    let silent_one = partition("silent", "SECRET", &silent.directory(), "restart = \"1 in 1h\"");
+    let silent_one = partition("silent", "SECRET", &at("silent"), "restart = \"1 in 1h\"");
     let base = SITE.replace("\"harbour\"", "\"silent\"");
     let mut world = World::new("silent", &(base + &silent_one + &sound), &[]);
+    // It goes before the server does, and lets go whoever waits for it.
+    let silent = Silent::new(place.path());
     world.start_server();
     let run = text(&world.path("run"));
     for name in ["one", "two"] {
