@@ -114,6 +114,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
             "the PPK of {name} before this one is taken still, for {begun}: levee enrol rotate SITE ppk {name} --finish"
         ))
     }));
+    found.warnings.extend(channels(site, state));
     found.warnings.extend(without_seed(site, state));
     found
 }
@@ -125,7 +126,29 @@ fn age(path: &Path) -> Option<String> {
     Some(crate::output::count(days, "day", "days"))
 }
 
-/// Days after which a PPK should be followed by another: as the certificates'.
+/// Of the keys of one-way channels, which have no certificate that ends either: a rotation that has not ended, and one that is old.
+fn channels<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String> + 'a {
+    let with = site.channels().iter().filter(|channel| channel.wire().is_some());
+    with.filter_map(move |channel| {
+        let name = channel.name();
+        let next = state.join(enrol::rotate::next_channel_key(name));
+        if let Some(begun) = age(&next) {
+            return Some(format!(
+                "the key of the channel {name} before the next one is in use still, for {begun}: levee enrol rotate SITE channel {name} \
+                 --finish, first where it begins and then where it ends"
+            ));
+        }
+        let path = state.join(enrol::rotate::channel_file(name));
+        let written = std::fs::metadata(&path).and_then(|meta| meta.modified()).ok()?;
+        let is_old = written.elapsed().is_ok_and(|age| age.as_secs() / 86_400 >= PPK_DAYS);
+        let age = age(&path)?;
+        is_old.then(|| {
+            format!("the key of the channel {name} is {age} old: levee enrol rotate SITE channel {name}")
+        })
+    })
+}
+
+/// Days after which a PPK, or a channel's key, should be followed by another: as the certificates'.
 const PPK_DAYS: u64 = 730;
 
 /// A PPK has no certificate that ends: its file says how old it is. Where only root may look, nobody else is told.

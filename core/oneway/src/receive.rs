@@ -3,7 +3,7 @@
 use crate::Form;
 use crate::block::{self, Added, Gathering};
 use crate::header::{Header, Kind, OVERHEAD, Run, long};
-use crate::seal::{Sealed, Secret};
+use crate::keys::{Key, Keys, Opener};
 use levee_esp::AeadProvider;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,7 +56,7 @@ enum Block {
 #[derive(Debug)]
 pub struct Receiver<L> {
     form: Form,
-    secret: Secret,
+    keys: Vec<Key>,
     library: L,
     heard: Option<Hearing>,
     ready: Vec<Heard>,
@@ -66,7 +66,7 @@ pub struct Receiver<L> {
 /// The sender that is heard.
 #[derive(Debug)]
 struct Hearing {
-    sealed: Sealed,
+    opener: Opener,
     /// The next block to be given on.
     next: u64,
     /// Those from `next` on of which something came, each with when that was: fewer than [`BLOCKS`] numbers.
@@ -79,8 +79,29 @@ struct Hearing {
 
 impl<L: AeadProvider> Receiver<L> {
     /// Of a channel.
-    pub fn new(form: Form, secret: Secret, library: L) -> Self {
-        Self { form, secret, library, heard: None, ready: Vec::new(), counts: Counts::default() }
+    pub fn new(form: Form, keys: impl Into<Keys>, library: L) -> Self {
+        let keys = Key::all(keys.into(), &[]);
+        Self { form, keys, library, heard: None, ready: Vec::new(), counts: Counts::default() }
+    }
+
+    /// Takes what is sealed with these keys from now on, and with no other. A sender of whom nothing was sealed with any of them is not heard
+    /// any more: another may be.
+    pub fn rekey(&mut self, keys: Keys) {
+        let keys = Key::all(keys, &self.keys);
+        let before = std::mem::replace(&mut self.keys, keys);
+        let Some(mut heard) = self.heard.take() else { return };
+        match heard.opener.by_others(&self.library, &before, &self.keys) {
+            Ok(Some(opener)) => {
+                heard.opener = opener;
+                self.heard = Some(heard);
+            }
+            Ok(None) | Err(_) => self.leave(&heard),
+        }
+    }
+
+    /// What each key is known by, and how many datagrams were opened with it: of the current, and of the next, if there is one.
+    pub fn opened(&self) -> impl Iterator<Item = (String, u64)> {
+        self.keys.iter().map(|key| (key.fingerprint(), key.opened))
     }
 
     /// Takes a datagram, which it may change. Whether the sender made it, and it was of use.
@@ -98,7 +119,7 @@ impl<L: AeadProvider> Receiver<L> {
             self.counts.malformed += 1;
             return false;
         }
-        match self.heard.as_ref().map(|heard| heard.sealed.run) {
+        match self.heard.as_ref().map(|heard| heard.opener.run) {
             Some(run) if run == header.run => self.known(now, &header, datagram),
             // What is not newer is not believed, whoever made it: somebody may say it a second time.
             Some(run) if header.run.began <= run.began => {
@@ -111,24 +132,28 @@ impl<L: AeadProvider> Receiver<L> {
 
     /// Of a sender that is not heard yet: the first that it sealed makes it heard.
     fn unknown(&mut self, now: Duration, header: &Header, datagram: &mut [u8]) -> bool {
-        let sealed = self.secret.of_run(&self.library, header.run);
-        let mut tried = datagram.to_vec();
-        let Some(sealed) = sealed.ok().filter(|sealed| sealed.open(header, &mut tried).is_ok()) else {
+        let opener = Opener::new(&self.library, &self.keys, header.run).ok();
+        let Some(opener) = opener.filter(|opener| opener.opens(header, datagram)) else {
             self.counts.forged += 1;
             return false;
         };
         // Of the first that is ever heard nobody knows how long it has been sending.
         let (next, message) = match self.heard.take() {
             Some(before) => {
-                let left = before.blocks.values().filter(|(_, block)| !matches!(block, Block::Whole(_)));
-                let left = u64::try_from(left.count()).unwrap_or(u64::MAX);
-                self.counts.lost = self.counts.lost.saturating_add(left);
+                self.leave(&before);
                 (0, Some(0))
             }
             None => (header.block, (header.block == 0).then_some(0)),
         };
-        self.heard = Some(Hearing { sealed, next, blocks: BTreeMap::new(), beat: None, message });
+        self.heard = Some(Hearing { opener, next, blocks: BTreeMap::new(), beat: None, message });
         self.known(now, header, datagram)
+    }
+
+    /// Nothing of this sender is waited for any more.
+    fn leave(&mut self, heard: &Hearing) {
+        let left = heard.blocks.values().filter(|(_, block)| !matches!(block, Block::Whole(_)));
+        let left = u64::try_from(left.count()).unwrap_or(u64::MAX);
+        self.counts.lost = self.counts.lost.saturating_add(left);
     }
 
     fn known(&mut self, now: Duration, header: &Header, datagram: &mut [u8]) -> bool {
@@ -139,7 +164,7 @@ impl<L: AeadProvider> Receiver<L> {
             self.counts.spare += 1;
             return false;
         }
-        let Ok(text) = heard.sealed.open(header, datagram) else {
+        let Ok(text) = heard.opener.open(&mut self.keys, header, datagram) else {
             self.counts.forged += 1;
             return false;
         };
@@ -203,7 +228,7 @@ impl<L: AeadProvider> Receiver<L> {
 
     /// The sender that is heard.
     pub fn run(&self) -> Option<Run> {
-        self.heard.as_ref().map(|heard| heard.sealed.run)
+        self.heard.as_ref().map(|heard| heard.opener.run)
     }
 
     /// Blocks that it has something of.

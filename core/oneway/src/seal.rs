@@ -3,7 +3,7 @@
 use crate::header::{HEADER, Header, Run};
 use hkdf::Hkdf;
 use levee_esp::{Aead, AeadError, AeadProvider, Suite, TAG};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Octets of a channel's key.
@@ -25,6 +25,16 @@ impl Secret {
     /// Of the channel of this name.
     pub fn new(key: Zeroizing<[u8; KEY]>, name: &str) -> Self {
         Self { key, name: name.to_owned() }
+    }
+
+    /// Whether the two are the same. Who has this compared is the operator, and nobody else sees how long it takes.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        (&self.key, &self.name) == (&other.key, &other.name)
+    }
+
+    /// What the key is known by: 16 digits of its SHA-256 digest, which tell nobody anything else about it.
+    pub fn fingerprint(&self) -> String {
+        Sha256::digest(&self.key[..]).iter().take(8).map(|octet| format!("{octet:02x}")).collect()
     }
 
     /// What a run's datagrams are sealed with.

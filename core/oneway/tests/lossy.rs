@@ -1,7 +1,7 @@
 //! A sender and a receiver with a link between them that loses, repeats and reorders.
 
 use levee_aead::Library;
-use levee_oneway::{Counts, Form, Heard, KEY, Receiver, Run, Secret, Sender};
+use levee_oneway::{Counts, Form, Heard, KEY, Keys, Receiver, Run, Secret, Sender};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -270,4 +270,106 @@ fn whoever_has_the_key_makes_it_keep_no_more_than_it_may() {
     }
     receiver.heard(now + Duration::from_secs(2));
     assert_eq!((receiver.counts().lost, receiver.blocks()), (200, 0));
+}
+
+/// Of the current key, and the next one.
+fn keys(current: u8, next: Option<u8>) -> Keys {
+    Keys { current: secret(current), next: next.map(secret) }
+}
+
+fn opened(receiver: &Receiver<Library>) -> Vec<u64> {
+    receiver.opened().map(|(_, opened)| opened).collect()
+}
+
+#[test]
+fn while_one_key_follows_another_no_message_is_lost_and_none_is_numbered_anew() {
+    for seed in 0..4 {
+        let (mut sender, mut receiver) = (sender(1), receiver());
+        // It loses as much as is repaired, and each datagram may be 20 ms late: those of the old key come behind those of the new one.
+        let mut link = Link { random: Random(seed), loss: 10, underway: Vec::new() };
+        let (mut now, mut sent, mut heard) = (Duration::ZERO, 0, Vec::new());
+        for turn in 0..400_u64 {
+            match turn {
+                50 => receiver.rekey(keys(1, Some(2))),
+                100 => sender.rekey(&secret(2), &Library::Ring).unwrap(),
+                // The same once more changes nothing.
+                120 => sender.rekey(&secret(2), &Library::Ring).unwrap(),
+                150 => receiver.rekey(keys(2, None)),
+                _ => {}
+            }
+            let count = if turn < 200 { 10 } else { 0 };
+            let messages: Vec<Vec<u8>> = (sent..sent + count).map(|number| message(number, 700)).collect();
+            sent += count;
+            let mut out = self::sent(&mut sender, messages.iter().map(|message| Some(&message[..])));
+            if turn % 25 == 0 {
+                out.push(sender.beat().unwrap());
+            }
+            out.into_iter().for_each(|datagram| link.take(now, datagram));
+            for _ in 0..10 {
+                now += MS;
+                for mut datagram in link.give(now) {
+                    receiver.receive(now, &mut datagram);
+                }
+                heard.extend(receiver.heard(now));
+            }
+        }
+        assert_eq!(numbers(seed, &heard), (0..sent).collect::<Vec<_>>(), "seed {seed}");
+        let counts = receiver.counts();
+        assert_eq!((counts.lost, counts.missing, counts.forged, counts.earlier), (0, 0, 0, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn which_key_opened_what_is_known_and_stays_known_when_the_next_one_is_the_current_one() {
+    let (mut sender, mut receiver) = (sender(1), receiver());
+    assert_eq!(receiver.opened().collect::<Vec<_>>(), [(secret(1).fingerprint(), 0)]);
+    assert_ne!(secret(1).fingerprint(), secret(2).fingerprint());
+    let carry = |sender: &mut Sender, receiver: &mut Receiver<Library>| {
+        receiver.receive(MS, &mut sender.beat().unwrap())
+    };
+    assert!(carry(&mut sender, &mut receiver));
+    receiver.rekey(keys(1, Some(2)));
+    assert_eq!(opened(&receiver), [1, 0]);
+    assert!(carry(&mut sender, &mut receiver));
+    sender.rekey(&secret(2), &Library::Ring).unwrap();
+    assert!(carry(&mut sender, &mut receiver));
+    assert_eq!(opened(&receiver), [2, 1]);
+    // A sender that begins with the next key is heard too.
+    let mut later = Sender::new(form(), &secret(2), run(5), &Library::Ring).unwrap();
+    assert!(carry(&mut later, &mut receiver));
+    receiver.rekey(keys(2, None));
+    assert_eq!(receiver.opened().collect::<Vec<_>>(), [(secret(2).fingerprint(), 2)]);
+    assert!(carry(&mut later, &mut receiver));
+    // The next one of a site whose operators have begun once more.
+    receiver.rekey(keys(2, Some(3)));
+    assert_eq!(opened(&receiver), [3, 0]);
+}
+
+#[test]
+fn what_is_sealed_with_a_key_that_counts_no_more_is_refused_and_whoever_used_it_keeps_nobody_from_being_heard()
+ {
+    let (mut sender, mut receiver) = (sender(1), receiver());
+    let deliver = |receiver: &mut Receiver<Library>, sender: &mut Sender, text: &[u8]| {
+        sent(sender, [Some(text)]).into_iter().fold(false, |heard, mut datagram| {
+            let more = receiver.receive(MS, &mut datagram);
+            heard || more
+        })
+    };
+    assert!(deliver(&mut receiver, &mut sender, b"one"));
+    receiver.rekey(keys(1, Some(2)));
+    sender.rekey(&secret(2), &Library::Ring).unwrap();
+    assert!(deliver(&mut receiver, &mut sender, b"two"));
+    // Whoever has the old key says that it began later: until that key counts no more it is believed.
+    let mut thief = Sender::new(form(), &secret(1), run(9), &Library::Ring).unwrap();
+    assert!(deliver(&mut receiver, &mut thief, b"stolen"));
+    assert!(!deliver(&mut receiver, &mut sender, b"three"));
+    receiver.heard(MS);
+    receiver.rekey(keys(2, None));
+    assert_eq!(receiver.run(), None);
+    assert!(!deliver(&mut receiver, &mut thief, b"stolen again"));
+    assert!(deliver(&mut receiver, &mut sender, b"four"));
+    assert_eq!(receiver.heard(MS), [Heard::Message(3, b"four".to_vec())]);
+    let mut thief = Sender::new(form(), &secret(1), run(10), &Library::Ring).unwrap();
+    assert!(!deliver(&mut receiver, &mut thief, b"and once more"));
+    assert!(receiver.counts().forged > 1);
 }

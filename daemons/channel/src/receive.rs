@@ -1,10 +1,10 @@
 //! From another host: what comes is put together, and given to the reader in order and in time.
 
 use crate::above::{Above, counted};
-use crate::start::{FILTER, Far};
+use crate::start::{self, FILTER, Far};
 use levee_aead::Library;
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
-use levee_ipc::warden::channel::{ChannelPart, Shape};
+use levee_ipc::warden::channel::{self, ChannelPart, Shape};
 use levee_oneway::{Heard, Receiver};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::udp;
@@ -29,6 +29,8 @@ enum Source {
 #[derive(Debug)]
 struct Wire {
     receiver: Receiver<Library>,
+    told: channel::Wire,
+    no_keys: u64,
     started: Instant,
     /// When something of the sender's came last.
     heard: Instant,
@@ -42,14 +44,15 @@ struct Wire {
 /// # Errors
 /// A sandbox that cannot be entered, or what the warden said.
 pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<(), Fatal> {
-    let receiver = Receiver::new(far.form, far.secret, Library::Ring);
+    let receiver = Receiver::new(far.form, far.keys, Library::Ring);
     let mut events = Events::new()?;
     let socket =
         events.watch(far.socket, Source::Wire).map_err(|why| Fatal::new("wait for the wire", why))?;
     let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden = confined.ready(&mut events, Source::Warden)?;
     let started = Instant::now();
-    let mut wire = Wire { receiver, started, heard: started, settled: started, datagrams: 0 };
+    let (told, no_keys) = (far.wire, far.no_keys);
+    let mut wire = Wire { receiver, told, no_keys, started, heard: started, settled: started, datagrams: 0 };
     let (mut above, mut room) = (Above::new(shape), vec![0; ROOM]);
     loop {
         let now = Instant::now();
@@ -58,7 +61,7 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
         let mut is_empty = true;
         for (source, _) in events.wait(until.map(|until| until.saturating_duration_since(now)))? {
             match source {
-                Source::Warden if !hear(&mut warden, &mut above, &wire)? => return Ok(()),
+                Source::Warden if !hear(&mut warden, &mut above, &mut wire)? => return Ok(()),
                 Source::Warden => {}
                 Source::Wire => is_empty = wire.take(&socket, &mut room, &mut above),
             }
@@ -71,11 +74,15 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
 }
 
 /// Does what the warden says; false when it is time to end.
-fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &Wire) -> Result<bool, Fatal> {
+fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &mut Wire) -> Result<bool, Fatal> {
     while let Some(order) = warden.hear()? {
         match order {
             Order::Stop => return Ok(false),
             Order::Take(ChannelPart::Above, with) => above.came(with.one()?),
+            Order::Take(ChannelPart::Keys { .. }, with) => match start::keys(with, &wire.told) {
+                Ok(keys) => wire.receiver.rekey(keys),
+                Err(_) => wire.no_keys += 1,
+            },
             Order::Take(ChannelPart::Report, _) => warden.say([above.all(), wire.counted()].concat()),
             Order::Take(part, _) => return Err(Warden::unwanted(&part)),
         }
@@ -111,7 +118,9 @@ impl Wire {
 
     fn counted(&self) -> Vec<(String, u64)> {
         let counts = self.receiver.counts();
-        counted([
+        // Of each key, also that it has opened none: so both hosts' can be held against each other.
+        let keys = self.receiver.opened().map(|(key, opened)| (opened_with(&key), opened));
+        let counts = counted([
             ("messages that are missing", counts.missing),
             ("blocks that are missing", counts.lost),
             ("blocks that were repaired", counts.repaired),
@@ -121,8 +130,14 @@ impl Wire {
             ("datagrams that were made without its key", counts.forged),
             ("datagrams of an earlier sender", counts.earlier),
             ("seconds since the sender was heard", silence(self.heard)),
-        ])
+            ("keys that it was given and that are none", self.no_keys),
+        ]);
+        keys.chain(counts).collect()
     }
+}
+
+fn opened_with(key: &str) -> String {
+    format!("datagrams opened with the key {key}")
 }
 
 /// Of a sender that is there, none.

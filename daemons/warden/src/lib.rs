@@ -35,6 +35,7 @@ pub mod planned;
 mod process;
 pub mod programs;
 mod rest;
+mod rooting;
 pub mod rules;
 pub mod ruleset;
 pub mod selinux;

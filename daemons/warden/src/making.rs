@@ -130,7 +130,9 @@ impl Makers {
         let over = |(label, making): (&LabelName, &Making)| Some((label.clone(), making.maker.over()?));
         let over: Vec<_> = self.running.iter().filter_map(over).collect();
         let take = |(label, result): (LabelName, Result<(), String>)| {
-            let Making { unfinished, wanted, .. } = self.running.remove(&label)?;
+            let Making { maker, unfinished, wanted, .. } = self.running.remove(&label)?;
+            // One that is late lives still.
+            maker.kill();
             let finish =
                 |()| unfinished.into_iter().try_for_each(Unfinished::finish).map_err(|e| e.to_string());
             let result = result.and_then(finish).map_err(|why| format!("cannot make its images: {why}"));

@@ -229,6 +229,22 @@ pub fn channel_key(state: &Path, channel: &levee_policy::ChannelName) -> std::pa
     state.join("channels").join(format!("{channel}.key"))
 }
 
+/// The keys of a channel, to be given on: the one in use, and where one was made (`levee enrol rotate`) the one that will follow it.
+///
+/// # Errors
+/// As [`secret`].
+pub fn channel_keys(
+    state: &Path,
+    channel: &levee_policy::ChannelName,
+) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    // No channel's name has a slash, so that it is no other channel's.
+    let next = match secret(&state.join(format!("channels/next/{channel}.key"))) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        next => Some(next?),
+    };
+    Ok((secret(&channel_key(state, channel))?, next))
+}
+
 /// Where the server's halves of the PPKs are, below the state directory: `HOST.key`, and those before them in `former/`.
 pub const PPKS: &str = "server/ppk";
 

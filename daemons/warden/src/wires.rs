@@ -71,8 +71,8 @@ impl Wires {
         let wanted = with().map(|(channel, _)| name(channel)).collect::<Result<Vec<_>>>()?;
         give_back_others(pins, &wanted, self.outer.as_fd())?;
         for ((channel, wire), name) in with().zip(wanted) {
-            let path = state::channel_key(state, channel.name());
-            state::secret(&path).map_err(|e| {
+            state::channel_keys(state, channel.name()).map_err(|e| {
+                let path = state::channel_key(state, channel.name());
                 let remedy = "levee enrol channel makes one, and both hosts have the same";
                 Error::invalid(format!("use {} ({remedy})", path.display()), e.to_string())
             })?;

@@ -282,8 +282,9 @@ fn the_repository_speaks_of_levee_alone() {
     none(&problems);
 }
 
-/// Lines that may run as root on a host. Who needs more takes others away, or says here why not.
-const ROOT: usize = 10_600;
+/// Lines that may run as root on a host. Who needs more takes others away, or says here why not. (The last 130: root opens the keys of channels
+/// that follow each other, and hands them on; and it starts another process for what it had looked at itself.)
+const ROOT: usize = 10_730;
 
 /// Of a file of the warden's: the part of the table in ARCHITECTURE that it counts in; `None` for the short programs and tests.
 fn part(path: &str) -> Option<&'static str> {

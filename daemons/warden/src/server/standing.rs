@@ -258,7 +258,7 @@ impl Server {
     /// # Errors
     /// A process cannot be started again.
     pub(super) fn reload(&mut self) -> Result<(), Fatal> {
-        let renewed = self.renew()?;
+        let renewed = self.renew()? | self.rekey_channels();
         self.tell_rotations();
         let of_servers = self.site.federation().is_some() && self.revoke_servers();
         let list = self.options.state.join(state::REVOCATIONS);
