@@ -202,3 +202,30 @@ fn a_connection_is_a_sessions_own_from_its_own_address_at_its_own_label() {
     assert!(!connects(id, "SECRET", from, "another"));
     assert!(!connects(SessionId::from_random([8; 16]), "SECRET", from, "web"));
 }
+
+#[test]
+fn a_password_that_has_to_wait_is_not_looked_at_when_something_else_is_due() {
+    let site = Site::parse(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1)).unwrap();
+    let machine = Sessions::new(Arc::new(site), vec![], [], [], [7; 16], BEGIN);
+    let mut server = Server { machine, now: BEGIN };
+    server.hear(hello(1, "ws1"));
+    server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
+    let after = |seconds| BEGIN.after(Duration::from_secs(seconds));
+    let mut hear = |event, now| {
+        server.machine.handle(event, now);
+        let said: Vec<_> = std::iter::from_fn(|| server.machine.poll()).collect();
+        has(&said, |output| matches!(output, Output::Verify(..)))
+    };
+    // Wrong ones, each as soon as it may be: the ninth waits until one second after the five minutes.
+    let mut now = 240;
+    for wait in [0, 0, 0, 1, 2, 4, 8, 16] {
+        assert_eq!(hear(Event::Request(CLIENT, Request::Passwd), after(now)), wait == 0);
+        now += wait;
+        assert!(wait == 0 || hear(Event::Tick, after(now)));
+        hear(Event::Verified(CLIENT, Verified::Wrong), after(now));
+    }
+    assert_eq!(now, 271);
+    assert!(!hear(Event::Request(CLIENT, Request::Passwd), after(271)));
+    assert!(!hear(Event::Tick, after(300)), "five minutes since the sign-on");
+    assert!(hear(Event::Tick, after(301)));
+}
