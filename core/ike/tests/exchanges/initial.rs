@@ -95,6 +95,8 @@ fn the_first_ike_sa_with_a_peer_says_that_it_is_and_no_other_does() {
         })
     };
     assert_eq!((told(&mut p, B), told(&mut p, A)), (vec![true, false], vec![false]));
+    let numbers: std::collections::BTreeSet<u64> = p.established(A).iter().map(|ike| ike.number()).collect();
+    assert_eq!(numbers.len(), 3, "each has a number of its own for the log");
     for ike in p.established(A) {
         p.command(A, Command::CloseIke { ike });
     }

@@ -278,10 +278,12 @@ fn who_waits_for_an_answer_from_its_own_host_waits_as_long_as_a_handshake_may_ta
 
 /// Sends its last request again.
 fn repeat(rogue: &mut Rogue) {
-    rogue.now.monotonic += Duration::from_secs(1);
+    let before = rogue.ours.counters().get(Drop::InProgress);
+    rogue.now.monotonic += Duration::from_secs(3);
     let Rogue { around, hs, random, now, .. } = rogue;
     around.with_ctx(*now, random, |ctx| hs.channel.on_timer(ctx));
     rogue.say();
+    assert_eq!(rogue.ours.counters().get(Drop::InProgress), before + 1, "it came");
 }
 
 /// Ours is asked for a child in IKE_AUTH.
