@@ -92,6 +92,8 @@ pub struct HostFacts {
     pub accreditation: String,
     /// The name of the PPK that it shares with the server, if any.
     pub ppk: Option<PpkId>,
+    /// Whether its sessions travel within the second tunnel.
+    pub layered: bool,
 }
 
 impl Facts {
@@ -114,7 +116,7 @@ impl Facts {
             trusted_path_port: self.port,
             ppk: host.ppk.as_ref().map(PpkId::as_str),
             suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
-            layer_port: self.layer_port,
+            layer_port: self.layer_port.filter(|_| host.layered),
         })
         .map_err(EnrolError::Toml)
     }

@@ -537,7 +537,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         let range = site.vocabulary().print_range(host.accreditation());
         let (name, ppk) = (host.name().clone(), host.ppk().map(|ppk| ppk.id().clone()));
         range
-            .map(|accreditation| HostFacts { name, accreditation, ppk })
+            .map(|accreditation| HostFacts { name, accreditation, ppk, layered: host.is_layered() })
             .ok_or_else(|| format!("{}: no range", host.name()))
     };
     let facts = Facts {
@@ -547,7 +547,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         port: site.server().trusted_path_port(),
         keys: site.crypto().keys(),
         suites: site.crypto().suites(),
-        layer_port: site.vault().is_layered().then(|| site.server().layer_port()),
+        layer_port: site.vault().has_second_tunnel().then(|| site.server().layer_port()),
         channels: (site.channels().iter().filter(|channel| channel.wire().is_some()))
             .map(|channel| ChannelFacts { name: channel.name().clone(), sends: channel.from().is_some() })
             .collect(),

@@ -60,8 +60,8 @@ enum Ask<'a> {
     Host(&'a Host),
     /// A public key.
     Key,
-    /// A bundle's `workstation.toml`.
-    Bundle,
+    /// This host's `workstation.toml`.
+    Bundle(&'a Host),
 }
 
 /// Holds a state directory against the site. Where nothing has been enrolled nothing is wrong.
@@ -89,7 +89,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         let remedy = format!("make this host's bundle anew: levee enrol host SITE {name} --force");
         found.look(site, &bundle.join("chain.pem"), &Ask::Host(host), &remedy);
         found.look(site, &bundle.join("ike-chain.pem"), &Ask::Host(host), &remedy);
-        found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle, &remedy);
+        found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle(host), &remedy);
     }
     found.warnings.extend(crate::enrol::rotate::unfinished(state).iter().map(|path| {
         format!(
@@ -208,7 +208,7 @@ impl Findings {
         let answer = match std::fs::read(file) {
             Ok(content) => match ask {
                 Ask::Key => key(&content, site).map(|()| None),
-                Ask::Bundle => bundle(&content, site).map(|()| None),
+                Ask::Bundle(host) => bundle(&content, site, host).map(|()| None),
                 _ => certificate(&content, site, ask).map(Some),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => return,
@@ -301,7 +301,7 @@ fn key(pem: &[u8], site: &Site) -> Result<(), String> {
 }
 
 /// A bundle must say what the site does, or the two ends do not meet.
-fn bundle(text: &[u8], site: &Site) -> Result<(), String> {
+fn bundle(text: &[u8], site: &Site, host: &Host) -> Result<(), String> {
     let table = std::str::from_utf8(text).ok().and_then(|text| text.parse::<toml::Table>().ok());
     let table = table.ok_or("it is not TOML")?;
     let suites = match table.get("suites") {
@@ -329,7 +329,7 @@ fn bundle(text: &[u8], site: &Site) -> Result<(), String> {
             "it looks for the server at other addresses, or another port, than the site file says".to_owned()
         );
     }
-    let wanted = site.vault().is_layered().then(|| i64::from(site.server().layer_port()));
+    let wanted = host.is_layered().then(|| i64::from(site.server().layer_port()));
     if table.get("layer-port").and_then(toml::Value::as_integer) != wanted {
         return Err(
             "it has another second tunnel, or none, or one too many, than the site file says".to_owned()

@@ -379,7 +379,11 @@ impl Enroller<'_> {
         what: What,
         authority: &[u8],
     ) -> Result<Vec<String>, EnrolError> {
-        let hosts = || facts.hosts.iter().map(|host| (host.name.to_string(), format!("hosts/{}", host.name)));
+        let those = |layered: bool| {
+            let hosts = facts.hosts.iter().filter(move |host| host.layered || !layered);
+            hosts.map(|host| (host.name.to_string(), format!("hosts/{}", host.name)))
+        };
+        let hosts = || those(false);
         let server = || ("the server".to_owned(), "server".to_owned());
         let certificates: Vec<(String, Vec<String>)> = match what {
             What::FederationAuthority => vec![
@@ -388,7 +392,7 @@ impl Enroller<'_> {
             ],
             What::LayerAuthority => [("the server".to_owned(), vec!["layer/chain.pem".to_owned()])]
                 .into_iter()
-                .chain(hosts().map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])))
+                .chain(those(true).map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])))
                 .collect(),
             _ => [server()]
                 .into_iter()

@@ -12,6 +12,7 @@ mod federation;
 mod frames;
 mod guard;
 mod isolation;
+mod layers;
 mod link;
 mod needs;
 mod networks;
@@ -201,6 +202,12 @@ impl Site {
     /// A host by name.
     pub fn host(&self, name: &HostName) -> Option<&Host> {
         self.hosts.get(name)
+    }
+
+    /// Whether sessions from this host travel within a second tunnel. Of one that it does not know it says so, too: then nothing of it
+    /// passes by any other way.
+    pub fn is_layered(&self, host: &HostName) -> bool {
+        self.hosts.get(host).is_none_or(Host::is_layered)
     }
 
     /// All hosts, by name.

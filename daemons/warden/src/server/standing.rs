@@ -171,8 +171,8 @@ impl Server {
         let layer = Process::start_as::<LayerPart>(start)?;
         let sockets = self.layer.as_ref().ok_or("the site has one layer")?;
         standing::give_layer(&layer, sockets, &self.options.state.join("layer"))?;
-        for group in &self.tunnels {
-            layer.to().give(LayerPart::Tunnel(group.address()), &[])?;
+        for within in self.tunnels.iter().filter(|group| group.address().ip().is_loopback()) {
+            layer.to().give(LayerPart::Tunnel(within.address()), &[])?;
         }
         Ok(layer.into_process())
     }
