@@ -22,7 +22,7 @@ mod seal;
 mod send;
 
 pub use header::{HEADER, Header, Kind, Malformed, OVERHEAD, Run};
-pub use receive::{Counts, Heard, Receiver};
+pub use receive::{Counts, Heard, Place, Receiver};
 pub use seal::{KEY, Secret};
 pub use send::Sender;
 

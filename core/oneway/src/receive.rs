@@ -43,6 +43,38 @@ pub enum Heard {
     Missing(u64),
 }
 
+/// Up to where a sender was heard: whoever begins with it takes nothing of before a second time, and knows what is missing since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    run: Run,
+    /// The next block.
+    block: u64,
+    /// The number of the next message, once it is known.
+    message: Option<u64>,
+}
+
+impl Place {
+    /// Octets of one that is written.
+    pub const LENGTH: usize = 32;
+
+    /// Reads one; `None` where nobody was heard yet, or it is none.
+    pub fn read(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; Self::LENGTH] = octets.try_into().ok()?;
+        let [began, random, block, message] = [0, 8, 16, 24].map(|at| long(octets, at).unwrap_or(0));
+        let place =
+            Self { run: Run { began, random }, block, message: (message != u64::MAX).then_some(message) };
+        (*octets != [0; Self::LENGTH]).then_some(place)
+    }
+
+    /// Writes it.
+    pub fn write(&self) -> [u8; Self::LENGTH] {
+        let all = [self.run.began, self.run.random, self.block, self.message.unwrap_or(u64::MAX)];
+        let mut octets = [0; Self::LENGTH];
+        octets.iter_mut().zip(all.into_iter().flat_map(u64::to_be_bytes)).for_each(|(to, from)| *to = from);
+        octets
+    }
+}
+
 /// A block of the sender's.
 #[derive(Debug)]
 enum Block {
@@ -80,7 +112,22 @@ struct Hearing {
 impl<L: AeadProvider> Receiver<L> {
     /// Of a channel.
     pub fn new(form: Form, secret: Secret, library: L) -> Self {
-        Self { form, secret, library, heard: None, ready: Vec::new(), counts: Counts::default() }
+        Self::after(None, form, secret, library)
+    }
+
+    /// The same, which goes on from a place.
+    pub fn after(place: Option<Place>, form: Form, secret: Secret, library: L) -> Self {
+        let heard = place.and_then(|Place { run, block, message }| {
+            let sealed = secret.of_run(&library, run).ok()?;
+            Some(Hearing { sealed, next: block, blocks: BTreeMap::new(), beat: None, message })
+        });
+        Self { form, secret, library, heard, ready: Vec::new(), counts: Counts::default() }
+    }
+
+    /// Up to where the sender was heard, with all that [`Receiver::ready`] and [`Receiver::heard`] have to give on by now.
+    pub fn place(&self) -> Option<Place> {
+        let heard = self.heard.as_ref()?;
+        Some(Place { run: heard.sealed.run, block: heard.next, message: heard.message })
     }
 
     /// Takes a datagram, which it may change. Whether the sender made it, and it was of use.

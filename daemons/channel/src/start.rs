@@ -16,7 +16,7 @@ const FILE: usize = 2 * KEY + 1;
 #[derive(Default)]
 struct Given {
     shape: One<Shape>,
-    wire: One<(Wire, [OwnedFd; 2])>,
+    wire: One<(Wire, Vec<OwnedFd>)>,
 }
 
 impl Kit for Given {
@@ -25,11 +25,7 @@ impl Kit for Given {
     fn take(&mut self, part: ChannelPart, with: Descriptors) -> Result<(), Fatal> {
         match part {
             ChannelPart::Shape(shape) => self.shape.put(shape),
-            ChannelPart::Wire(wire) => {
-                let two = with.all().try_into();
-                let two = two.map_err(|_| Fatal::new("take a part", "a wire has two descriptors"))?;
-                self.wire.put((wire, two))
-            }
+            ChannelPart::Wire(wire) => self.wire.put((wire, with.all())),
             other => Err(Fatal::new("take a part", format!("{other:?} comes later"))),
         }
     }
@@ -42,6 +38,8 @@ pub struct Far {
     pub socket: OwnedFd,
     pub form: Form,
     pub secret: Secret,
+    /// Where it is kept up to where the other host was heard, where that one sends.
+    pub heard: Option<OwnedFd>,
 }
 
 /// Takes what the warden gives, then carries messages until the warden says stop or is gone.
@@ -53,8 +51,12 @@ pub fn run() -> Result<(), Fatal> {
     let shape = given.shape.needed("shape of messages")?;
     match given.wire.get() {
         None => serve::run(shape, beginning),
-        Some((wire, [socket, key])) => {
-            let far = far(shape, wire, socket, &key)?;
+        Some((wire, with)) => {
+            let mut with = with.into_iter();
+            let (Some(socket), Some(key)) = (with.next(), with.next()) else {
+                return Err(Fatal::new("begin", "a wire has a socket and a key"));
+            };
+            let far = far(shape, wire, (socket, with.next()), &key)?;
             if far.wire.sends {
                 send::run(shape, far, beginning)
             } else {
@@ -64,7 +66,12 @@ pub fn run() -> Result<(), Fatal> {
     }
 }
 
-fn far(shape: Shape, wire: Wire, socket: OwnedFd, key: &OwnedFd) -> Result<Far, Fatal> {
+fn far(
+    shape: Shape,
+    wire: Wire,
+    (socket, heard): (OwnedFd, Option<OwnedFd>),
+    key: &OwnedFd,
+) -> Result<Far, Fatal> {
     let fault = |why: &str| Fatal::new("begin", why);
     let [datagram, message] = [wire.datagram, shape.size].map(|size| usize::try_from(size).unwrap_or(0));
     let form = Form::new(datagram, message, wire.repair);
@@ -72,7 +79,7 @@ fn far(shape: Shape, wire: Wire, socket: OwnedFd, key: &OwnedFd) -> Result<Far, 
     let text = whole(key, FILE).map_err(|why| Fatal::new("read the channel's key", why))?;
     let key = octets(&text).ok_or_else(|| fault("the channel's key is not 64 hexadecimal digits"))?;
     let secret = Secret::new(key, wire.name.as_str());
-    Ok(Far { wire, socket, form, secret })
+    Ok(Far { wire, socket, form, secret, heard })
 }
 
 fn octets(text: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {

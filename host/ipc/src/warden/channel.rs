@@ -36,7 +36,8 @@ pub struct Wire {
 pub enum ChannelPart {
     /// What its messages may be.
     Shape(Shape),
-    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key.
+    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key; where
+    /// this one receives, also the file that says up to where the other was heard, which it writes.
     Wire(Wire),
     /// The end of the partition that writes, from which it can only read: in the place of one before it.
     Below,
@@ -58,7 +59,8 @@ impl Part for ChannelPart {
         match self {
             Self::Shape(_) | Self::Report => 0,
             Self::Below | Self::Above => 1,
-            Self::Wire(_) => 2,
+            Self::Wire(wire) if wire.sends => 2,
+            Self::Wire(_) => 3,
         }
     }
 
