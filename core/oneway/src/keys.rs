@@ -1,7 +1,7 @@
 //! The keys that a receiver takes: the channel's, and while it is followed by another that one, too.
 
 use crate::header::{Header, Run};
-use crate::seal::{Sealed, Secret};
+use crate::seal::{Sealed, Secret, fingerprint};
 use levee_esp::{AeadError, AeadProvider};
 
 /// The keys of a channel.
@@ -23,6 +23,8 @@ impl From<Secret> for Keys {
 #[derive(Debug)]
 pub(crate) struct Key {
     secret: Secret,
+    /// What it is known by.
+    mark: u64,
     pub opened: u64,
 }
 
@@ -32,11 +34,11 @@ impl Key {
         let opened =
             |secret: &Secret| before.iter().find(|key| key.secret.is(secret)).map_or(0, |key| key.opened);
         let keys = [Some(keys.current), keys.next].into_iter().flatten();
-        keys.map(|secret| Self { opened: opened(&secret), secret }).collect()
+        keys.map(|secret| Self { opened: opened(&secret), mark: secret.mark(), secret }).collect()
     }
 
     pub fn fingerprint(&self) -> String {
-        self.secret.fingerprint()
+        fingerprint(self.mark)
     }
 }
 
@@ -54,20 +56,25 @@ impl Opener {
         Ok(Self { run, by: by.collect::<Result<_, _>>()? })
     }
 
-    /// The same run by other keys; nothing where none of them has opened anything of it: then it may be of whoever had a key that counts no
-    /// more.
-    pub fn by_others(
-        &self,
+    /// Of a run of which keys with these marks have opened something; nothing where none of them is there: then it may be of whoever had a
+    /// key that counts no more.
+    pub fn after(
         library: &dyn AeadProvider,
-        before: &[Key],
-        now: &[Key],
+        keys: &[Key],
+        run: Run,
+        by: [u64; 2],
     ) -> Result<Option<Self>, AeadError> {
-        let mut opener = Self::new(library, now, self.run)?;
-        for ((_, has), key) in opener.by.iter_mut().zip(now) {
-            let same = before.iter().zip(&self.by).find(|(one, _)| one.secret.is(&key.secret));
-            *has = same.is_some_and(|(_, (_, has))| *has);
+        let mut opener = Self::new(library, keys, run)?;
+        for ((_, has), key) in opener.by.iter_mut().zip(keys) {
+            *has = by.contains(&key.mark);
         }
         Ok(Some(opener).filter(|opener| opener.by.iter().any(|(_, has)| *has)))
+    }
+
+    /// The marks of those keys that have opened something of this run; 0 for none.
+    pub fn by_which(&self, keys: &[Key]) -> [u64; 2] {
+        let mut marks = self.by.iter().zip(keys).filter(|((_, has), _)| *has).map(|(_, key)| key.mark);
+        [marks.next().unwrap_or(0), marks.next().unwrap_or(0)]
     }
 
     /// Whether a key opens a datagram, which stays as it is.

@@ -25,7 +25,7 @@ mod send;
 
 pub use header::{HEADER, Header, Kind, Malformed, OVERHEAD, Run};
 pub use keys::Keys;
-pub use receive::{Counts, Heard, Receiver};
+pub use receive::{Counts, Heard, Place, Receiver};
 pub use seal::{KEY, Secret};
 pub use send::Sender;
 

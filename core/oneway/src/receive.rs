@@ -43,6 +43,43 @@ pub enum Heard {
     Missing(u64),
 }
 
+/// Up to where a sender was heard: whoever begins with it takes nothing of before a second time, and knows what is missing since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    run: Run,
+    /// The next block.
+    block: u64,
+    /// The number of the next message, once it is known.
+    message: Option<u64>,
+    /// The marks of the keys that count, or counted then, and opened something of this run; 0 for none.
+    by: [u64; 2],
+}
+
+impl Place {
+    /// Octets of one that is written.
+    pub const LENGTH: usize = 48;
+
+    /// Reads one; `None` where nobody was heard yet, or it is none.
+    pub fn read(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; Self::LENGTH] = octets.try_into().ok()?;
+        let [began, random, block, message, first, second] =
+            [0, 8, 16, 24, 32, 40].map(|at| long(octets, at).unwrap_or(0));
+        let message = (message != u64::MAX).then_some(message);
+        let place = Self { run: Run { began, random }, block, message, by: [first, second] };
+        (*octets != [0; Self::LENGTH]).then_some(place)
+    }
+
+    /// Writes it.
+    pub fn write(&self) -> [u8; Self::LENGTH] {
+        let [first, second] = self.by;
+        let message = self.message.unwrap_or(u64::MAX);
+        let all = [self.run.began, self.run.random, self.block, message, first, second];
+        let mut octets = [0; Self::LENGTH];
+        octets.iter_mut().zip(all.into_iter().flat_map(u64::to_be_bytes)).for_each(|(to, from)| *to = from);
+        octets
+    }
+}
+
 /// A block of the sender's.
 #[derive(Debug)]
 enum Block {
@@ -80,17 +117,33 @@ struct Hearing {
 impl<L: AeadProvider> Receiver<L> {
     /// Of a channel.
     pub fn new(form: Form, keys: impl Into<Keys>, library: L) -> Self {
+        Self::after(None, form, keys, library)
+    }
+
+    /// The same, which goes on from a place, if a key counts yet that opened something there: else it may be of whoever had one that does not.
+    pub fn after(place: Option<Place>, form: Form, keys: impl Into<Keys>, library: L) -> Self {
         let keys = Key::all(keys.into(), &[]);
-        Self { form, keys, library, heard: None, ready: Vec::new(), counts: Counts::default() }
+        let heard = place.and_then(|Place { run, block, message, by }| {
+            let opener = Opener::after(&library, &keys, run, by).ok().flatten()?;
+            Some(Hearing { opener, next: block, blocks: BTreeMap::new(), beat: None, message })
+        });
+        Self { form, keys, library, heard, ready: Vec::new(), counts: Counts::default() }
+    }
+
+    /// Up to where the sender was heard, with all that [`Receiver::ready`] and [`Receiver::heard`] have to give on by now.
+    pub fn place(&self) -> Option<Place> {
+        let heard = self.heard.as_ref()?;
+        let by = heard.opener.by_which(&self.keys);
+        Some(Place { run: heard.opener.run, block: heard.next, message: heard.message, by })
     }
 
     /// Takes what is sealed with these keys from now on, and with no other. A sender of whom nothing was sealed with any of them is not heard
     /// any more: another may be.
     pub fn rekey(&mut self, keys: Keys) {
-        let keys = Key::all(keys, &self.keys);
-        let before = std::mem::replace(&mut self.keys, keys);
-        let Some(mut heard) = self.heard.take() else { return };
-        match heard.opener.by_others(&self.library, &before, &self.keys) {
+        let by = self.heard.as_ref().map(|heard| heard.opener.by_which(&self.keys));
+        self.keys = Key::all(keys, &self.keys);
+        let Some((mut heard, by)) = self.heard.take().zip(by) else { return };
+        match Opener::after(&self.library, &self.keys, heard.opener.run, by) {
             Ok(Some(opener)) => {
                 heard.opener = opener;
                 self.heard = Some(heard);

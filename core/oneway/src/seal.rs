@@ -34,7 +34,12 @@ impl Secret {
 
     /// What the key is known by: 16 digits of its SHA-256 digest, which tell nobody anything else about it.
     pub fn fingerprint(&self) -> String {
-        Sha256::digest(&self.key[..]).iter().take(8).map(|octet| format!("{octet:02x}")).collect()
+        fingerprint(self.mark())
+    }
+
+    /// The same as a number.
+    pub(crate) fn mark(&self) -> u64 {
+        Sha256::digest(&self.key[..]).first_chunk().copied().map_or(0, u64::from_be_bytes)
     }
 
     /// What a run's datagrams are sealed with.
@@ -52,6 +57,11 @@ impl Secret {
         key.zeroize();
         Ok(Sealed { run, aead: made? })
     }
+}
+
+/// How what a key is known by is written.
+pub(crate) fn fingerprint(mark: u64) -> String {
+    format!("{mark:016x}")
 }
 
 /// What seals and opens one run's datagrams.

@@ -1,7 +1,7 @@
 //! A sender and a receiver with a link between them that loses, repeats and reorders.
 
 use levee_aead::Library;
-use levee_oneway::{Counts, Form, Heard, KEY, Keys, Receiver, Run, Secret, Sender};
+use levee_oneway::{Counts, Form, Heard, KEY, Keys, Place, Receiver, Run, Secret, Sender};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -236,6 +236,41 @@ fn what_the_holder_of_the_key_did_not_make_or_somebody_repeats_changes_nothing()
 }
 
 #[test]
+fn a_receiver_that_is_started_anew_takes_nothing_a_second_time_and_knows_what_is_missing_since() {
+    let mut sender = sender(5);
+    let mut blocks: Vec<Vec<Vec<u8>>> =
+        (0..20).map(|n| sent(&mut sender, [Some(&message(n, 100)[..])])).collect();
+    let take = |receiver: &mut Receiver<Library>, blocks: &[Vec<Vec<u8>>]| {
+        for datagram in blocks.iter().flatten() {
+            receiver.receive(MS, &mut datagram.clone());
+        }
+        receiver.heard(MS)
+    };
+    let mut first = receiver();
+    assert_eq!(Place::read(&[0; Place::LENGTH]).map(|_| ()), first.place().map(|_| ()));
+    assert_eq!(take(&mut first, &blocks[..10]).len(), 10);
+    let place = first.place().unwrap().write();
+    // Somebody repeats what has been sent, of this run and of one before it.
+    let next = || Receiver::after(Place::read(&place), form(), secret(1), Library::Ring);
+    let before = vec![sent(&mut self::sender(4), [Some(&b"of old"[..])])];
+    let mut second = next();
+    assert_eq!(take(&mut second, &blocks[3..10]), []);
+    assert_eq!(take(&mut second, &before), []);
+    assert_eq!(second.place().unwrap().write(), place);
+    // What was sent while nobody heard is missing, and told.
+    assert_eq!(take(&mut second, &blocks[19..]), []);
+    let heard: Vec<Heard> = second.heard(MS * 2_000);
+    assert_eq!(heard, [Heard::Message(19, message(19, 100))]);
+    assert_eq!(second.counts().missing, 9);
+    // A sender that began later is heard from its beginning.
+    blocks.push(sent(&mut self::sender(6), [Some(&b"anew"[..])]));
+    assert_eq!(take(&mut next(), &blocks[20..]), [Heard::Message(0, b"anew".to_vec())]);
+    for none in [&[][..], &place[1..], &[&place[..], &[0]].concat()] {
+        assert_eq!(Place::read(none), None);
+    }
+}
+
+#[test]
 fn a_sender_that_is_started_anew_is_heard_from_its_first_message_on() {
     let mut receiver = receiver();
     for (began, lost) in [(1, 0), (2, 1), (3, 0)] {
@@ -364,6 +399,11 @@ fn what_is_sealed_with_a_key_that_counts_no_more_is_refused_and_whoever_used_it_
     assert!(deliver(&mut receiver, &mut thief, b"stolen"));
     assert!(!deliver(&mut receiver, &mut sender, b"three"));
     receiver.heard(MS);
+    // Nor does a receiver that is started anew go on from where a key was heard that counts no more.
+    let place = receiver.place();
+    let anew = |keys: Keys| Receiver::after(place, form(), keys, Library::Ring).run();
+    assert_eq!((anew(keys(1, Some(2))), anew(keys(2, Some(1)))), (Some(run(9)), Some(run(9))));
+    assert_eq!((anew(keys(2, None)), anew(keys(2, Some(3)))), (None, None));
     receiver.rekey(keys(2, None));
     assert_eq!(receiver.run(), None);
     assert!(!deliver(&mut receiver, &mut thief, b"stolen again"));

@@ -16,7 +16,7 @@ const FILE: usize = 2 * KEY + 1;
 #[derive(Default)]
 struct Given {
     shape: One<Shape>,
-    wire: One<(Wire, [OwnedFd; 2])>,
+    wire: One<(Wire, Vec<OwnedFd>)>,
     next: One<OwnedFd>,
 }
 
@@ -26,11 +26,7 @@ impl Kit for Given {
     fn take(&mut self, part: ChannelPart, with: Descriptors) -> Result<(), Fatal> {
         match part {
             ChannelPart::Shape(shape) => self.shape.put(shape),
-            ChannelPart::Wire(wire) => {
-                let two = with.all().try_into();
-                let two = two.map_err(|_| Fatal::new("take a part", "a wire has two descriptors"))?;
-                self.wire.put((wire, two))
-            }
+            ChannelPart::Wire(wire) => self.wire.put((wire, with.all())),
             ChannelPart::Next => self.next.put(with.one()?),
             other => Err(Fatal::new("take a part", format!("{other:?} comes later"))),
         }
@@ -46,6 +42,8 @@ pub struct Far {
     pub keys: Keys,
     /// How often it was given a key that is none, in the place of another.
     pub no_keys: u64,
+    /// Where it is kept up to where the other host was heard, where that one sends.
+    pub heard: Option<OwnedFd>,
 }
 
 /// Takes what the warden gives, then carries messages until the warden says stop or is gone.
@@ -57,8 +55,12 @@ pub fn run() -> Result<(), Fatal> {
     let shape = given.shape.needed("shape of messages")?;
     match given.wire.get() {
         None => serve::run(shape, beginning),
-        Some((wire, [socket, key])) => {
-            let far = far(shape, wire, socket, &key, given.next.get().as_ref())?;
+        Some((wire, with)) => {
+            let mut with = with.into_iter();
+            let (Some(socket), Some(key)) = (with.next(), with.next()) else {
+                return Err(Fatal::new("begin", "a wire has a socket and a key"));
+            };
+            let far = far(shape, wire, (socket, with.next()), &key, given.next.get().as_ref())?;
             if far.wire.sends {
                 send::run(shape, far, beginning)
             } else {
@@ -71,7 +73,7 @@ pub fn run() -> Result<(), Fatal> {
 fn far(
     shape: Shape,
     wire: Wire,
-    socket: OwnedFd,
+    (socket, heard): (OwnedFd, Option<OwnedFd>),
     key: &OwnedFd,
     next: Option<&OwnedFd>,
 ) -> Result<Far, Fatal> {
@@ -86,7 +88,7 @@ fn far(
         Some(Ok(next)) => (Some(next), 0),
         Some(Err(_)) => (None, 1),
     };
-    Ok(Far { wire, socket, form, keys: Keys { current, next }, no_keys })
+    Ok(Far { wire, socket, form, keys: Keys { current, next }, no_keys, heard })
 }
 
 fn secret(key: &OwnedFd, wire: &Wire) -> Result<Secret, Fatal> {

@@ -119,7 +119,10 @@ impl Way {
                     let none = || fault(&"it has no wire");
                     let keys = state::channel_keys(&options.state, asked.name());
                     let (key, next) = keys.map_err(|e| fault(&e))?;
-                    let with = [wires.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
+                    let heard = (!wire.sends).then(|| state::channel_heard(&options.state, asked.name()));
+                    let heard = heard.transpose().map_err(|e| fault(&e))?;
+                    let two = [wires.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
+                    let with: Vec<_> = two.into_iter().chain(heard.iter().map(AsFd::as_fd)).collect();
                     started.to().give(ChannelPart::Wire(wire), &with).map_err(|e| fault(&e))?;
                     if let Some(next) = next {
                         started.to().give(ChannelPart::Next, &[next.as_fd()]).map_err(|e| fault(&e))?;

@@ -79,8 +79,8 @@ impl Networks {
     fn attach_all(&mut self, site: &Site, pins: &Path) -> Result<()> {
         let outer = self.outer.try_clone().map_err(|e| Error::new("keep a network namespace", e))?;
         let labelled = pins.with_file_name(LABELLED);
-        let wired = || site.networks().iter().filter(|network| network.domain().is_some());
-        let interfaces: Vec<&str> = wired().map(|network| network.interface().as_str()).collect();
+        let wired = || site.networks().iter().enumerate().filter(|(_, network)| network.domain().is_some());
+        let interfaces: Vec<&str> = wired().map(|(_, network)| network.interface().as_str()).collect();
         wire::clear(&labelled, &interfaces, outer.as_fd())?;
         let too_many = || Error::invalid("list a network's labels", "there are too many");
         let mut wanted: BTreeMap<LabelName, Label> = BTreeMap::new();
@@ -98,10 +98,8 @@ impl Networks {
             let attached = Attached::attach(site, &self.rules, &name, &label, outer.as_fd(), pins)?;
             self.attached.extend(attached.map(|attached| (name, attached)));
         }
-        for (place, network) in site.networks().iter().enumerate() {
-            if network.domain().is_some() {
-                self.attach_wire(site, (place, network), &labelled)?;
-            }
+        for network in wired() {
+            self.attach_wire(site, network, &labelled)?;
         }
         Ok(())
     }

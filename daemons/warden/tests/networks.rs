@@ -389,27 +389,7 @@ fn a_host_in_made_up_names_fills_its_networks_part_of_the_table_of_neighbours_an
 }
 
 /// Asks in thirty made-up names where the server is: by ARP, and by neighbour solicitation (RFC 4861).
-const ASKS: &str = "
-import socket, struct
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-raw.bind(('eth0', 0))
-mac = raw.getsockname()[4]
-server4, server6 = socket.inet_aton('192.168.7.1'), socket.inet_pton(socket.AF_INET6, 'fd07::1')
-for n in range(100, 130):
-    name = socket.inet_aton('192.168.7.%d' % n)
-    request = struct.pack('!HHBBH', 1, 0x800, 6, 4, 1) + mac + name + bytes(6) + server4
-    raw.send(b'\\xff' * 6 + mac + b'\\x08\\x06' + request)
-    name = socket.inet_pton(socket.AF_INET6, 'fd07::%d' % n)
-    group = socket.inet_pton(socket.AF_INET6, 'ff02::1:ff00:1')
-    asks = struct.pack('!BBHI', 135, 0, 0, 0) + server6 + b'\\x01\\x01' + mac
-    summed = name + group + struct.pack('!II', len(asks), 58) + asks
-    total = sum(struct.unpack('!%dH' % (len(summed) // 2), summed))
-    total = (total & 0xffff) + (total >> 16)
-    total = ~((total & 0xffff) + (total >> 16)) & 0xffff
-    asks = asks[:2] + struct.pack('!H', total) + asks[4:]
-    header = struct.pack('!IHBB', 6 << 28, len(asks), 58, 255) + name + group
-    raw.send(b'\\x33\\x33\\xff\\x00\\x00\\x01' + mac + b'\\x86\\xdd' + header + asks)
-";
+const ASKS: &str = include_str!("../../../tests/system/probes/asks.py");
 
 #[test]
 fn who_asks_for_the_server_in_made_up_names_is_known_by_no_more_of_them_than_there_is_room_for() {
@@ -443,30 +423,7 @@ fn labelled() -> String {
 }
 
 /// Begins connections at SECRET in thirty made-up names: with CIPSO's label, and with CALIPSO's.
-const BEGINS: &str = "
-import socket, struct, sys
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-raw.bind(('eth0', 0))
-mac, to = raw.getsockname()[4], bytes.fromhex(sys.argv[1].replace(':', ''))
-def checksum(octets):
-    total = sum(struct.unpack('!%dH' % (len(octets) // 2), octets))
-    total = (total & 0xffff) + (total >> 16)
-    return ~((total & 0xffff) + (total >> 16)) & 0xffff
-def segment(ends):
-    syn = struct.pack('!HHIIBBHHH', 40000, 80, 1, 0, 0x50, 2, 65535, 0, 0)
-    return syn[:16] + struct.pack('!H', checksum(ends + struct.pack('!II', len(syn), 6) + syn)) + syn[18:]
-cipso, calipso = bytes.fromhex('860a00000010010400050000'), bytes.fromhex('0708000000100005ba55')
-for n in range(130, 160):
-    ends = socket.inet_aton('192.168.7.%d' % n) + socket.inet_aton('192.168.7.1')
-    tcp = segment(ends)
-    head = struct.pack('!BBHHHBBH', 0x48, 0, 32 + len(tcp), 1, 0x4000, 64, 6, 0) + ends + cipso
-    head = head[:10] + struct.pack('!H', checksum(head)) + head[12:]
-    raw.send(to + mac + b'\\x08\\x00' + head + tcp)
-    ends = socket.inet_pton(socket.AF_INET6, 'fd07::%d' % n) + socket.inet_pton(socket.AF_INET6, 'fd07::1')
-    tcp = segment(ends)
-    options = bytes([6, 1]) + calipso + bytes([1, 2, 0, 0])
-    raw.send(to + mac + b'\\x86\\xdd' + struct.pack('!IHBB', 6 << 28, 16 + len(tcp), 0, 64) + ends + options + tcp)
-";
+const BEGINS: &str = include_str!("../../../tests/system/probes/begins.py");
 
 #[test]
 fn on_a_labelled_network_made_up_names_fill_its_part_of_the_table_of_neighbours_and_no_more() {

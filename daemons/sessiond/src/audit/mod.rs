@@ -206,11 +206,7 @@ impl AuditLog {
         if base.saturating_add(lines) < stated {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
-        let behind = file.metadata()?.len().saturating_sub(end);
-        let torn = match host_failed && behind > 0 {
-            true => Some(torn(behind, sealer.count(), &keep(directory, &file, end, sealer.count())?)),
-            false => None,
-        };
+        let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
         file.set_len(end)?;
         file.sync_all()?;
         rustix::fs::fsync(directory)?;
@@ -548,11 +544,17 @@ fn sent_away(kept_back: bool) -> Event {
     }
 }
 
-fn torn(octets: u64, records: u64, name: &str) -> Event {
+/// Keeps what is behind the log's end in its file, if anything, and what is to be said of it.
+fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Result<Option<Event>, AuditError> {
+    let octets = file.metadata()?.len().saturating_sub(end);
+    if octets == 0 {
+        return Ok(None);
+    }
+    let name = keep(directory, file, end, records)?;
     let why = format!(
         "the host went down before {octets} octets behind record {records} were on the disk whole: they are kept in {name}"
     );
-    event("log", Verdict::Noted, why)
+    Ok(Some(event("log", Verdict::Noted, why)))
 }
 
 fn lost(count: u64) -> Event {

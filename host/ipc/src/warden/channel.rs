@@ -36,7 +36,8 @@ pub struct Wire {
 pub enum ChannelPart {
     /// What its messages may be.
     Shape(Shape),
-    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key.
+    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key; where
+    /// this one receives, also the file that says up to where the other was heard, which it writes.
     Wire(Wire),
     /// The file with the key that will follow that one, where there is one: what is sealed with either is taken.
     Next,
@@ -65,7 +66,9 @@ impl Part for ChannelPart {
         match self {
             Self::Shape(_) | Self::Report => 0,
             Self::Below | Self::Above | Self::Next | Self::Keys { next: false } => 1,
-            Self::Wire(_) | Self::Keys { next: true } => 2,
+            Self::Wire(wire) if wire.sends => 2,
+            Self::Keys { next: true } => 2,
+            Self::Wire(_) => 3,
         }
     }
 
