@@ -26,15 +26,14 @@ help:
 	@echo 'make reproducible  builds the last commit twice, in two places, and compares the programs: half an hour and more'
 	@echo 'make packages-test  installs, upgrades and removes them in clean Debian 12 and 13 roots'
 
-# Without the programs of the tests, which take a fifth of the time.
 run:
 	@scripts/need run
-	@CARGO=$(CARGO) scripts/build --workspace --exclude levee-system --exclude levee-hostile --exclude levee-guest --exclude levee-bench --bins
+	@CARGO=$(CARGO) scripts/build
 	@scripts/demo target/release
 
 crowd:
 	@scripts/need run
-	@CARGO=$(CARGO) scripts/build
+	@CARGO=$(CARGO) scripts/build --workspace --bins
 	@target/release/crowd
 
 elsewhere:
@@ -42,7 +41,7 @@ elsewhere:
 ifdef TESTS
 	@scripts/elsewhere --tests '$(TESTS)'
 else
-	@CARGO=$(CARGO) scripts/build
+	@CARGO=$(CARGO) scripts/build --workspace --bins
 	@scripts/elsewhere target/release
 endif
 
@@ -56,7 +55,8 @@ test-pure:
 fuzz:
 	@scripts/fuzz
 
-soak: build
+soak:
+	@CARGO=$(CARGO) scripts/build --workspace --bins
 	@target/release/soak
 
 mutants:
@@ -94,7 +94,7 @@ bench-full:
 
 study:
 	@scripts/need study
-	@CARGO=$(CARGO) scripts/build
+	@CARGO=$(CARGO) scripts/build --workspace --bins
 	@scripts/study
 
 build:

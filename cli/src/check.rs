@@ -263,13 +263,13 @@ fn missing_programs(site: &Site) -> Vec<String> {
 
 /// Networks that may have more hosts than are known at once, where the site does not say that they may not.
 fn crowded(site: &Site) -> Vec<String> {
-    let room = |network: &&Network| site.neighbours(network).filter(|_| network.neighbours().is_none());
     let large = |network: &Network, most: u16| {
         let mut prefixes = network.addresses().iter().filter(|net| net.addr().is_ipv4());
         prefixes.any(|net| net.prefix_len() < 32 && 1_u64 << (32 - net.prefix_len()) > u64::from(most) + 2)
     };
     (site.networks().iter())
-        .filter_map(|network| room(&network).map(|most| (network, most)))
+        .filter(|network| network.neighbours().is_none())
+        .map(|network| (network, site.neighbours_of_each(network)))
         .filter(|(network, most)| large(network, *most))
         .map(|(network, most)| {
             let name = network.interface();

@@ -16,6 +16,7 @@
 //! STATE/layer/       authority/ca.key authority/ca.pem   of the second tunnel, where the site has two layers: another authority and
 //!                    layer.key chain.pem authority.pem   another kind of key, in a store of another uid; hosts/NAME/layer is the same
 //! STATE/channels/    NAME.key                            of a one-way channel from or to another host, the same at both
+//!                    next/NAME.key                       the one that follows it, while its rotation has not ended
 //! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml ppk.key
 //!                                                        one host's bundle: copy it to that workstation
 //! ```
@@ -38,7 +39,7 @@ use pki::PkiError;
 pub use pki::ROUNDS;
 use rcgen::{KeyPair, PublicKeyData};
 pub use request::{Whose, request};
-pub use rotate::{Rotated, What};
+pub use rotate::{ChannelFault, Rotated, What};
 use serde::Serialize;
 use std::fmt;
 use std::io;
@@ -70,9 +71,17 @@ pub struct Facts {
     /// The UDP port of the second tunnel, where the site has two layers.
     pub layer_port: Option<u16>,
     /// The one-way channels from and to other hosts.
-    pub channels: Vec<ChannelName>,
+    pub channels: Vec<ChannelFacts>,
     /// etcd's name and addresses, where the site has several servers.
     pub etcd: Option<(DomainName, Vec<IpAddr>)>,
+}
+
+/// What a site file says about a one-way channel whose other end is on another host.
+pub struct ChannelFacts {
+    /// Its name.
+    pub name: ChannelName,
+    /// Whether this host sends. Else it receives.
+    pub sends: bool,
 }
 
 /// What a site file says about a host.
@@ -83,12 +92,19 @@ pub struct HostFacts {
     pub accreditation: String,
     /// The name of the PPK that it shares with the server, if any.
     pub ppk: Option<PpkId>,
+    /// Whether its sessions travel within the second tunnel.
+    pub layered: bool,
 }
 
 impl Facts {
     fn host(&self, name: &str) -> Result<&HostFacts, EnrolError> {
         let found = self.hosts.iter().find(|host| host.name.as_str() == name);
         found.ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))
+    }
+
+    fn channel(&self, name: &str) -> Result<&ChannelFacts, EnrolError> {
+        let found = self.channels.iter().find(|channel| channel.name.as_str() == name);
+        found.ok_or_else(|| EnrolError::NoChannel(name.to_owned()))
     }
 
     /// The text of a host's `workstation.toml`.
@@ -100,7 +116,7 @@ impl Facts {
             trusted_path_port: self.port,
             ppk: host.ppk.as_ref().map(PpkId::as_str),
             suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
-            layer_port: self.layer_port,
+            layer_port: self.layer_port.filter(|_| host.layered),
         })
         .map_err(EnrolError::Toml)
     }
@@ -149,6 +165,8 @@ pub enum EnrolError {
     NotBegun,
     /// The host has not been seen to use its new PPK.
     NotUsed(HostName, PpkId),
+    /// The key of a one-way channel is not followed by another.
+    Channel(ChannelFault),
     /// The audit log, which would say so, cannot be read.
     AuditLog(String),
     /// A host's name is missing, or one is too many.
@@ -231,8 +249,9 @@ impl fmt::Display for EnrolError {
                 f,
                 "whether the host has used its new PPK is not known ({why}); --force ends the old one all the same"
             ),
+            Self::Channel(fault) => fault.fmt(f),
             Self::WhoseKey => f.write_str(
-                "`host` and `ppk` need the host's name behind them, `layer` may have one, and the others have none: \
+                "`host` and `ppk` need the host's name behind them and `channel` the channel's, `layer` may have one, and the others have none: \
                  levee enrol rotate SITE host NAME",
             ),
             Self::NoFederation => f.write_str("the site file has no [federation]"),
@@ -244,6 +263,12 @@ impl fmt::Display for EnrolError {
     }
 }
 impl std::error::Error for EnrolError {}
+
+impl From<ChannelFault> for EnrolError {
+    fn from(fault: ChannelFault) -> Self {
+        Self::Channel(fault)
+    }
+}
 
 impl From<PkiError> for EnrolError {
     fn from(error: PkiError) -> Self {
@@ -384,15 +409,15 @@ impl Enroller<'_> {
 
     /// Makes the key of a one-way channel from or to another host, where the site has one of this name: 64 hexadecimal digits.
     pub fn channel(&self, facts: &Facts, name: &str) -> Result<Written, EnrolError> {
-        let known = facts.channels.iter().find(|channel| channel.as_str() == name);
-        let channel = known.ok_or_else(|| EnrolError::NoChannel(name.to_owned()))?;
+        let channel = &facts.channel(name)?.name;
         let mut files = self.open(&self.state.join("channels"))?;
-        let digits = data_encoding::HEXLOWER.encode(&pki::ppk()?);
-        files.put(
-            &format!("{channel}.key"),
-            zeroize::Zeroizing::new(digits + "\n").as_bytes(),
-            Mode::Private,
-        )?;
+        let text = rotate::channel_key(&pki::ppk()?);
+        files.put(&format!("{channel}.key"), text.as_bytes(), Mode::Private)?;
+        // With it a rotation that was begun is over.
+        let next = self.state.join(rotate::next_channel_key(channel));
+        if next.exists() {
+            swap::destroy(&next).map_err(|error| EnrolError::File(next, error))?;
+        }
         Ok(files.written)
     }
 

@@ -1,8 +1,10 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
 use crate::enrol::{
-    self, Enroller, Facts, HostFacts, Passphrase, ROUNDS, Rotated, Tokens, Whose, Written, request,
+    self, ChannelFacts, Enroller, Facts, HostFacts, Passphrase, ROUNDS, Rotated, Tokens, Whose, Written,
+    request,
 };
+use crate::operator::Which;
 use crate::pin;
 use crate::user::{ask, line};
 use crate::{output, site};
@@ -12,6 +14,7 @@ use levee_policy::site::Curve;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Issue keys and certificates: for the site's authority, the server, a host
 #[derive(Debug, Args)]
@@ -98,7 +101,8 @@ enum What {
     /// The key of a one-way channel to or from another host, at one of the two: STATE/channels/CHANNEL.key, to be copied to the other
     ///
     /// Whoever has it can make up what the reader reads, and read what the writer writes. It is in clear on the disk, since the server
-    /// needs it whenever it starts. With --force there is a new one: copy that too, and start both servers anew.
+    /// needs it whenever it starts. `levee enrol rotate SITE channel CHANNEL` has it followed by another while messages pass. With --force
+    /// there is a new one at once: copy that too, and `levee reload` at both; what is sealed in between is lost.
     Channel {
         #[command(flatten)]
         place: Where,
@@ -109,19 +113,27 @@ enum What {
     ///
     /// Nobody loses a session. A key stays encrypted as it is. A host's bundle has to be copied to it, then `levee reload` there. The
     /// audit log says which key was followed by which.
+    ///
+    /// `channel NAME` makes the key that will follow the one of a one-way channel, as STATE/channels/next/NAME.key. Copy it to the other
+    /// host, and `levee reload` at both, in any order: the one that receives takes both keys. Then `--finish` and `levee reload` at the one
+    /// that sends, which uses the new key from then on; then the same at the one that receives. No message is lost.
     Rotate {
         #[command(flatten)]
         place: Where,
         /// Which key
         what: enrol::What,
-        /// Whose: with `host` and `ppk`, and with `layer` unless it is the server's
-        #[arg(value_name = "HOST")]
+        /// Whose: with `host` and `ppk` the host, and with `layer` unless it is the server's; with `channel` the channel
+        #[arg(value_name = "HOST|CHANNEL")]
         host: Option<String>,
         /// With `authority`, `federation-authority` and `layer-authority`: the one before it is believed no more, and its key is
         /// destroyed. With `ppk`: the one before it is taken no more, once the audit log says that the host has used the new one
-        /// (--force does not ask the log)
+        /// (--force does not ask the log). With `channel`: the one before it is used no more, and destroyed: first where the channel
+        /// begins; then where it ends, once the server there has opened something with the new one (--force does not ask that server)
         #[arg(long)]
         finish: bool,
+        /// With `channel` and --finish: the run directory of this host's server [default: the only one below /run/levee]
+        #[arg(long, value_name = "DIR")]
+        run: Option<PathBuf>,
         #[command(flatten)]
         token: Token,
     },
@@ -219,8 +231,9 @@ impl Enrol {
     /// Everything that needs the site file.
     fn enrol(&self) -> Result<(), String> {
         let (place, name) = self.place().ok_or("a request needs no site file")?;
-        if let What::Rotate { what, host, finish, token, .. } = &self.what {
-            return rotate(place, *what, host.as_deref(), *finish, token.uri.as_ref());
+        if let What::Rotate { what, host, finish, token, run, .. } = &self.what {
+            let server = Which { run: run.clone() };
+            return rotate(place, *what, host.as_deref(), *finish, token.uri.as_ref(), &server);
         }
         let token = match &self.what {
             What::Authority { token, .. } | What::All { token, .. } => token.uri.clone(),
@@ -301,6 +314,7 @@ fn rotate(
     host: Option<&str>,
     finish: bool,
     token: Option<&enrol::Uri>,
+    server: &Which,
 ) -> Result<(), String> {
     if token.is_some() && (finish || !what.is_authority()) {
         return Err(
@@ -308,14 +322,17 @@ fn rotate(
                 .to_owned(),
         );
     }
-    if finish && !what.is_authority() && what != enrol::What::Ppk {
+    if finish && !what.is_authority() && !matches!(what, enrol::What::Ppk | enrol::What::Channel) {
         return Err(
-            "--finish ends the rotation of an authority or a PPK: levee enrol rotate SITE authority --finish"
+            "--finish ends the rotation of an authority, a PPK or a channel's key: levee enrol rotate SITE authority --finish"
                 .to_owned(),
         );
     }
     if let (enrol::What::Ppk, Some(host)) = (what, host) {
         return rotate_ppk(place, host, finish);
+    }
+    if let (enrol::What::Channel, Some(channel)) = (what, host) {
+        return rotate_channel(place, channel, finish, server);
     }
     if place.passphrase || place.force {
         return Err(
@@ -413,6 +430,56 @@ fn rotate_ppk(place: &Where, host: &str, finish: bool) -> Result<(), String> {
     rotated(place, &done, &next)
 }
 
+/// The same for the key of a one-way channel.
+fn rotate_channel(place: &Where, channel: &str, finish: bool, server: &Which) -> Result<(), String> {
+    let (facts, state) = facts(place)?;
+    pin::hold(&crate::site::read(&place.site)?, &state)?;
+    if place.passphrase || place.force && !finish {
+        return Err("a channel's key is in clear, and the one in use stays until --finish: leave out --passphrase and --force"
+            .to_owned());
+    }
+    let tokens = Tokens::new(&pin_of);
+    let enroller = Enroller {
+        state: &state,
+        force: place.force,
+        passphrase: None,
+        rounds: ROUNDS,
+        authority_passphrase: None,
+        token: None,
+        tokens: &tokens,
+    };
+    if finish {
+        let done = enroller.finish_channel(&facts, channel, &|key| has_opened(server, channel, key));
+        let sends = facts.channels.iter().any(|one| one.name.as_str() == channel && one.sends);
+        let next = if sends {
+            "`levee reload` has a running server use it; then the same with --finish at the host that receives"
+        } else {
+            "`levee reload` has a running server take the old one no more; until then it does"
+        };
+        return rotated(place, &done.map_err(|e| e.to_string())?, next);
+    }
+    let done = enroller.rotate_channel(&facts, channel).map_err(|e| e.to_string())?;
+    let next = format!(
+        "copy {} to the same place at the other host; `levee reload` here and there, in any order; then --finish, first at the host that \
+         sends",
+        state.join("channels/next").join(format!("{channel}.key")).display()
+    );
+    rotated(place, &done, &next)
+}
+
+/// Whether a server has opened anything of a channel's with the key that is known by this. It says what it has counted when it was asked
+/// before, so it is asked several times.
+fn has_opened(server: &Which, channel: &str, key: &str) -> Result<bool, String> {
+    let what = format!("channel {channel}: datagrams opened with the key {key}");
+    for _ in 0..10 {
+        if server.status()?.steering.iter().any(|(counted, count)| *counted == what && *count > 0) {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(false)
+}
+
 /// Says what was done, and what is next.
 fn rotated(place: &Where, done: &Rotated, next: &str) -> Result<(), String> {
     let Rotated { written, destroyed, said } = done;
@@ -470,7 +537,7 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         let range = site.vocabulary().print_range(host.accreditation());
         let (name, ppk) = (host.name().clone(), host.ppk().map(|ppk| ppk.id().clone()));
         range
-            .map(|accreditation| HostFacts { name, accreditation, ppk })
+            .map(|accreditation| HostFacts { name, accreditation, ppk, layered: host.is_layered() })
             .ok_or_else(|| format!("{}: no range", host.name()))
     };
     let facts = Facts {
@@ -480,9 +547,9 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         port: site.server().trusted_path_port(),
         keys: site.crypto().keys(),
         suites: site.crypto().suites(),
-        layer_port: site.vault().is_layered().then(|| site.server().layer_port()),
+        layer_port: site.vault().has_second_tunnel().then(|| site.server().layer_port()),
         channels: (site.channels().iter().filter(|channel| channel.wire().is_some()))
-            .map(|channel| channel.name().clone())
+            .map(|channel| ChannelFacts { name: channel.name().clone(), sends: channel.from().is_some() })
             .collect(),
         etcd: site.federation().map(|federation| {
             let addresses = federation.etcd().iter().map(std::net::SocketAddr::ip).collect();

@@ -45,7 +45,7 @@ pub fn exceptions(site: &Site) -> Vec<String> {
 pub fn unfit(site: &Site, file: &Path) -> Vec<Unfit> {
     let one = |(channel, guard): (&Channel, &Guard)| {
         let why = Schema::new(guard.schema()?).err()?;
-        let remedy = "write a JSON Schema that refers to nothing outside itself".to_owned();
+        let remedy = "write the JSON Schema itself, which refers to nothing outside itself".to_owned();
         Some(Unfit { file: file.to_owned(), what: format!("the guard {}: {why}", channel.name()), remedy })
     };
     guards(site).filter_map(one).collect()

@@ -60,8 +60,8 @@ enum Ask<'a> {
     Host(&'a Host),
     /// A public key.
     Key,
-    /// A bundle's `workstation.toml`.
-    Bundle,
+    /// This host's `workstation.toml`.
+    Bundle(&'a Host),
 }
 
 /// Holds a state directory against the site. Where nothing has been enrolled nothing is wrong.
@@ -89,7 +89,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         let remedy = format!("make this host's bundle anew: levee enrol host SITE {name} --force");
         found.look(site, &bundle.join("chain.pem"), &Ask::Host(host), &remedy);
         found.look(site, &bundle.join("ike-chain.pem"), &Ask::Host(host), &remedy);
-        found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle, &remedy);
+        found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle(host), &remedy);
     }
     found.warnings.extend(crate::enrol::rotate::unfinished(state).iter().map(|path| {
         format!(
@@ -114,6 +114,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
             "the PPK of {name} before this one is taken still, for {begun}: levee enrol rotate SITE ppk {name} --finish"
         ))
     }));
+    found.warnings.extend(channels(site, state));
     found.warnings.extend(without_seed(site, state));
     found
 }
@@ -125,7 +126,29 @@ fn age(path: &Path) -> Option<String> {
     Some(crate::output::count(days, "day", "days"))
 }
 
-/// Days after which a PPK should be followed by another: as the certificates'.
+/// Of the keys of one-way channels, which have no certificate that ends either: a rotation that has not ended, and one that is old.
+fn channels<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String> + 'a {
+    let with = site.channels().iter().filter(|channel| channel.wire().is_some());
+    with.filter_map(move |channel| {
+        let name = channel.name();
+        let next = state.join(enrol::rotate::next_channel_key(name));
+        if let Some(begun) = age(&next) {
+            return Some(format!(
+                "the key of the channel {name} before the next one is in use still, for {begun}: levee enrol rotate SITE channel {name} \
+                 --finish, first where it begins and then where it ends"
+            ));
+        }
+        let path = state.join(enrol::rotate::channel_file(name));
+        let written = std::fs::metadata(&path).and_then(|meta| meta.modified()).ok()?;
+        let is_old = written.elapsed().is_ok_and(|age| age.as_secs() / 86_400 >= PPK_DAYS);
+        let age = age(&path)?;
+        is_old.then(|| {
+            format!("the key of the channel {name} is {age} old: levee enrol rotate SITE channel {name}")
+        })
+    })
+}
+
+/// Days after which a PPK, or a channel's key, should be followed by another: as the certificates'.
 const PPK_DAYS: u64 = 730;
 
 /// A PPK has no certificate that ends: its file says how old it is. Where only root may look, nobody else is told.
@@ -185,7 +208,7 @@ impl Findings {
         let answer = match std::fs::read(file) {
             Ok(content) => match ask {
                 Ask::Key => key(&content, site).map(|()| None),
-                Ask::Bundle => bundle(&content, site).map(|()| None),
+                Ask::Bundle(host) => bundle(&content, site, host).map(|()| None),
                 _ => certificate(&content, site, ask).map(Some),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => return,
@@ -278,7 +301,7 @@ fn key(pem: &[u8], site: &Site) -> Result<(), String> {
 }
 
 /// A bundle must say what the site does, or the two ends do not meet.
-fn bundle(text: &[u8], site: &Site) -> Result<(), String> {
+fn bundle(text: &[u8], site: &Site, host: &Host) -> Result<(), String> {
     let table = std::str::from_utf8(text).ok().and_then(|text| text.parse::<toml::Table>().ok());
     let table = table.ok_or("it is not TOML")?;
     let suites = match table.get("suites") {
@@ -306,7 +329,7 @@ fn bundle(text: &[u8], site: &Site) -> Result<(), String> {
             "it looks for the server at other addresses, or another port, than the site file says".to_owned()
         );
     }
-    let wanted = site.vault().is_layered().then(|| i64::from(site.server().layer_port()));
+    let wanted = host.is_layered().then(|| i64::from(site.server().layer_port()));
     if table.get("layer-port").and_then(toml::Value::as_integer) != wanted {
         return Err(
             "it has another second tunnel, or none, or one too many, than the site file says".to_owned()

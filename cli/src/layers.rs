@@ -34,7 +34,7 @@ pub struct Shown {
 
 /// Every requirement of a site with two layers; none of one with one. `programs` is where levee's are.
 pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
-    if !site.vault().is_layered() {
+    if !site.vault().has_second_tunnel() {
         return Vec::new();
     }
     let running = Running::find(state);
@@ -57,7 +57,13 @@ pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
     keys(&mut within, &state.join("server"), "ike-chain.pem", "ike.key", &state.join("authority/ca.pem"));
     keys(&mut around, &state.join("layer"), "chain.pem", "layer.key", &state.join("layer/authority.pem"));
     ways(site, &mut within, &mut around, running.as_ref());
-    judge(&within, &around)
+    let mut lines = judge(&within, &around);
+    // Hosts with one layer reach keyer and vaults by the same addresses as the second tunnel; nothing else comes by them of hosts with two.
+    let beside = site.vault().has_layer_beside();
+    for way in lines.iter_mut().filter(|line| beside && line.part == Part::Way) {
+        way.rule = Rule::Warned;
+    }
+    lines
 }
 
 /// A program on the disk: libraries, compiler, and which file it is.
@@ -154,8 +160,12 @@ fn ways(site: &Site, within: &mut Layer, around: &mut Layer, running: Option<&Ru
     let server = site.server();
     let Some(running) = running else {
         within.add(Part::Way, Evidence::found(["127.0.0.1"], "the warden's table", Seen::OnDisk));
-        let all = server.addresses().iter().map(ToString::to_string);
-        return around.add(Part::Way, Evidence::found(all, "addresses", Seen::OnDisk));
+        let all = || server.addresses().iter().map(ToString::to_string);
+        if site.vault().has_layer_beside() {
+            within
+                .add(Part::Way, Evidence::found(all(), "addresses, for hosts with one layer", Seen::OnDisk));
+        }
+        return around.add(Part::Way, Evidence::found(all(), "addresses", Seen::OnDisk));
     };
     within.add(Part::Way, running.sockets(&[server.tunnel_port(), server.ike_port()]));
     around.add(Part::Way, running.sockets(&[server.layer_port()]));

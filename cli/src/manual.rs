@@ -161,6 +161,10 @@ const AUDIT: [Section; 3] = [
                 "An earlier part, by the number of its first record. Numbers, hashes and seals go on from part to part.",
             ),
             ("audit.first-key", "The key of the first record's seal, encrypted to the auditor."),
+            (
+                "audit.torn-NUMBER",
+                "What the host's last moments had left behind so many records, in disorder: none of it was synced.",
+            ),
             ("audit.state", "How many records there are, and the key of the next seal."),
         ],
     ),

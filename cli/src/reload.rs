@@ -33,11 +33,15 @@ impl Reload {
             let running = Running::of(&run)?;
             let bundle = running.config.is_dir();
             let keys = running.new_keys(&run);
+            let rotated = running.has_rotated();
             let servers = running.list.with_file_name("federation-ca.crl");
             let of_servers = (!bundle && servers.exists()).then(|| told(&servers)).transpose()?;
             let read = match told(&running.list) {
                 // A bundle need not have one, and new keys are reason enough.
-                Err(_) if (bundle || !keys.is_empty() || of_servers.is_some()) && !running.list.exists() => {
+                Err(_)
+                    if (bundle || rotated || !keys.is_empty() || of_servers.is_some())
+                        && !running.list.exists() =>
+                {
                     String::new()
                 }
                 Err(nothing) if running.is_changed(&run) => {
@@ -128,10 +132,18 @@ impl Running {
         };
         let started = changed(&run.join("lock"));
         let ppks = state.join("server/ppk");
-        let places = [ppks.clone(), ppks.join("former")];
+        let channels = state.join("channels");
+        let places = [ppks.clone(), ppks.join("former"), channels.clone(), channels.join("next")];
         let ppks = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
         let all = KEYS.iter().map(|file| state.join(file)).chain(ppks.map(|entry| entry.path()));
         all.filter(|path| path.is_file() && changed(path) > started).collect()
+    }
+
+    /// Whether a key was rotated that the server has not told its audit log of.
+    fn has_rotated(&self) -> bool {
+        let state = self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file());
+        let all = state.and_then(|state| fs::read_dir(state.join("rotated")).ok());
+        all.is_some_and(|mut all| all.next().is_some())
     }
 
     /// Whether the site file is newer than the server.

@@ -18,12 +18,14 @@ fn said(directory: &Path, file: &str) -> String {
         return format!("2: {}", reason.trim_start_matches(&format!("{file}: ")));
     }
     let answer: serde_json::Value = serde_json::from_slice(&check.stdout).expect("JSON");
-    match answer["problems"].as_array().and_then(|problems| problems.first()) {
-        Some(first) => {
-            let text = |key: &str| first[key].as_str().unwrap_or_default().to_owned();
-            format!("{code}: line {}: {}; {}", first["line"], text("what"), text("remedy"))
+    let first = |what: &str| answer[what].as_array().and_then(|all| all.first()).cloned();
+    let text = |first: &serde_json::Value, key: &str| first[key].as_str().unwrap_or_default().to_owned();
+    match (first("problems"), first("unfit")) {
+        (Some(first), _) => {
+            format!("{code}: line {}: {}; {}", first["line"], text(&first, "what"), text(&first, "remedy"))
         }
-        None => format!("{code}: {}", answer["warnings"][0].as_str().unwrap_or("sound")),
+        (None, Some(first)) => format!("{code}: {}; {}", text(&first, "what"), text(&first, "remedy")),
+        (None, None) => format!("{code}: {}", answer["warnings"][0].as_str().unwrap_or("sound")),
     }
 }
 

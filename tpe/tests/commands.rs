@@ -170,14 +170,53 @@ fn a_session_at_another_label_than_was_asked_for_is_not_begun() {
 }
 
 #[test]
-fn a_session_that_was_lost_to_a_level_that_could_not_be_opened_is_purged() {
+fn a_level_that_could_not_be_opened_leads_back_to_the_one_before() {
+    const BACK: &str = "; back at SECRET, in a new session: what ran in the one before has ended\n";
+    for (label, why) in [
+        ("CROWDED", "no slot is free"),
+        ("BROKEN", "the compartment does not start: mount: no space"),
+        ("KEYLESS", "no keys: the server refuses keys (TS_UNACCEPTABLE)"),
+    ] {
+        let world = World::new();
+        world.log_in();
+        world.level("SECRET");
+        let output = world.tpe(&["level", label], "");
+        assert_eq!(
+            (output.status.code(), text(&output.stderr)),
+            (Some(1), format!("levee-tpe: {why}{BACK}"))
+        );
+        assert_eq!(world.status()["session"]["label"], "SECRET");
+        assert_eq!(world.status()["user"], "ada");
+        // What ran at the level before was purged, and what had been begun of the other was too, before it began anew.
+        let events = world.events();
+        let begun = events.iter().rposition(|event| event.starts_with("compartment SECRET")).unwrap();
+        let purged = events.iter().rposition(|event| event.starts_with("purge")).unwrap();
+        assert!(events.contains(&"purge SECRET".into()) && purged < begun, "{events:?}");
+        let mut run = world.command(&["run", "--export", "--", "/bin/echo", "here"]);
+        assert_eq!(text(&run.stdin(Stdio::null()).output().unwrap().stdout), "here\n");
+    }
+}
+
+#[test]
+fn where_the_level_before_cannot_be_had_either_nothing_of_it_is_left_and_its_person_stays_signed_on() {
     let world = World::new();
     world.log_in();
     world.level("SECRET");
-    let output = world.tpe(&["level", "CROWDED"], "");
+    let output = world.tpe(&["level", "FULL"], "");
     assert_eq!(text(&output.stderr), "levee-tpe: no slot is free\n");
     assert_eq!(world.status()["session"], serde_json::Value::Null);
+    assert_eq!(world.status()["user"], "ada");
     assert_eq!(world.events().last().map(String::as_str), Some("purge SECRET"));
+}
+
+#[test]
+fn a_server_that_opens_another_level_than_was_asked_for_is_not_asked_for_the_one_before() {
+    let world = World::new();
+    world.log_in();
+    world.level("UNCLASSIFIED");
+    let output = world.tpe(&["level", "TRICKED"], "");
+    assert!(text(&output.stderr).ends_with("; signed off\n"), "{}", text(&output.stderr));
+    assert_eq!(world.status()["user"], serde_json::Value::Null);
 }
 
 #[test]

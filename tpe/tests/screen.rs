@@ -277,6 +277,27 @@ fn a_change_of_level_changes_the_banner_and_leaves_nothing_of_the_old_one_in_sig
 }
 
 #[test]
+fn a_level_that_cannot_be_opened_leads_back_to_the_one_before_and_the_screen_says_so() {
+    let world = World::new();
+    let terminal = Terminal::new(&world);
+    terminal.sign_on();
+    terminal.open("SECRET");
+    terminal.keys(&["echo the-plan", "Enter"]);
+    terminal.shows("the-plan\n");
+    terminal.keys(&["C-]"]);
+    terminal.shows("Session at KEYLESS");
+    terminal.choose("Session at KEYLESS");
+    terminal.shows("TS_UNACCEPTABLE");
+    terminal.shows("back at SECRET, in a new");
+    assert!(terminal.banner().contains("SECRET"), "{}", terminal.banner());
+    assert!(!terminal.text().contains("the-plan"));
+    // And on from there.
+    terminal.choose("Start a shell");
+    terminal.keys(&["echo going-on", "Enter"]);
+    terminal.shows("going-on\n");
+}
+
+#[test]
 fn a_session_that_the_server_ends_leaves_the_screen_at_once() {
     let world = World::new();
     let terminal = Terminal::new(&world);

@@ -36,10 +36,11 @@ impl Enroller<'_> {
         owned(files)
     }
 
-    /// A host's, unless they are there or the site has one layer.
+    /// A host's, unless they are there or it has one layer.
     pub(super) fn layer_host(&self, facts: &Facts, host: &HostFacts) -> Result<Written, EnrolError> {
         let bundle = format!("hosts/{}", host.name);
-        if facts.layer_port.is_none() || self.is_there(&format!("{bundle}/layer/authority.pem")) {
+        let has_one = facts.layer_port.is_none() || !host.layered;
+        if has_one || self.is_there(&format!("{bundle}/layer/authority.pem")) {
             return Ok(Vec::new());
         }
         let (authority, issuer) = self.layer_issuer()?;

@@ -48,6 +48,8 @@ pub enum What {
     LayerAuthority,
     /// The PPK that a host shares with the server: both are taken until `--finish`
     Ppk,
+    /// The key of a one-way channel from or to another host: both are taken until `--finish`
+    Channel,
 }
 
 /// An authority, as far as they differ.
@@ -93,7 +95,7 @@ impl What {
 
     /// Whether the site's authority has to sign for the new one.
     pub fn needs_authority(self) -> bool {
-        !matches!(self, Self::Audit | Self::Layer | Self::LayerAuthority | Self::Ppk)
+        !matches!(self, Self::Audit | Self::Layer | Self::LayerAuthority | Self::Ppk | Self::Channel)
     }
 }
 
@@ -198,6 +200,9 @@ impl Enroller<'_> {
         if let (What::Ppk, Some(name)) = (what, host) {
             return self.rotate_ppk(facts, name, None);
         }
+        if let (What::Channel, Some(name)) = (what, host) {
+            return self.rotate_channel(facts, name);
+        }
         let _alone = self.alone()?;
         if let (Some(authority), None) = (Authority::of(what), host) {
             return match what {
@@ -216,7 +221,12 @@ impl Enroller<'_> {
                 ("second tunnel's key".to_owned(), self.rotate_layer(facts, "layer", None)?)
             }
             (
-                What::Host | What::Ppk | What::Authority | What::FederationAuthority | What::LayerAuthority,
+                What::Host
+                | What::Ppk
+                | What::Channel
+                | What::Authority
+                | What::FederationAuthority
+                | What::LayerAuthority,
                 None,
             )
             | (_, Some(_)) => return Err(EnrolError::WhoseKey),
@@ -369,7 +379,11 @@ impl Enroller<'_> {
         what: What,
         authority: &[u8],
     ) -> Result<Vec<String>, EnrolError> {
-        let hosts = || facts.hosts.iter().map(|host| (host.name.to_string(), format!("hosts/{}", host.name)));
+        let those = |layered: bool| {
+            let hosts = facts.hosts.iter().filter(move |host| host.layered || !layered);
+            hosts.map(|host| (host.name.to_string(), format!("hosts/{}", host.name)))
+        };
+        let hosts = || those(false);
         let server = || ("the server".to_owned(), "server".to_owned());
         let certificates: Vec<(String, Vec<String>)> = match what {
             What::FederationAuthority => vec![
@@ -378,7 +392,7 @@ impl Enroller<'_> {
             ],
             What::LayerAuthority => [("the server".to_owned(), vec!["layer/chain.pem".to_owned()])]
                 .into_iter()
-                .chain(hosts().map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])))
+                .chain(those(true).map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])))
                 .collect(),
             _ => [server()]
                 .into_iter()
@@ -550,7 +564,8 @@ impl Enroller<'_> {
 
 /// Directories in which a rotation was begun and never ended: the next one of the same directory destroys what is left.
 pub fn unfinished(state: &Path) -> Vec<PathBuf> {
-    let places = ["server", "layer", "authority"].map(|name| state.join(format!("{name}{}", swap::STAGED)));
+    let places = ["server", "layer", "authority", "channels"]
+        .map(|name| state.join(format!("{name}{}", swap::STAGED)));
     let hosts = std::fs::read_dir(state.join("hosts")).into_iter().flatten().flatten();
     let of_hosts = hosts.flat_map(|entry| {
         let path = entry.path();
@@ -560,7 +575,9 @@ pub fn unfinished(state: &Path) -> Vec<PathBuf> {
     places.into_iter().chain(of_hosts).filter(is_staged).collect()
 }
 
+mod channel;
 mod ppk;
+pub use channel::{ChannelFault, current as channel_file, next as next_channel_key, text as channel_key};
 pub use ppk::former as former_ppk;
 #[cfg(test)]
 mod tests;

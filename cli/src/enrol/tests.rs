@@ -5,7 +5,7 @@ use x509_parser::prelude::{FromDer, X509Certificate, parse_x509_pem};
 
 fn host(name: &str, accreditation: &str, ppk: Option<&str>) -> HostFacts {
     let ppk = ppk.map(|id| PpkId::new(id).unwrap());
-    HostFacts { name: HostName::new(name).unwrap(), accreditation: accreditation.into(), ppk }
+    HostFacts { name: HostName::new(name).unwrap(), accreditation: accreditation.into(), ppk, layered: true }
 }
 
 fn facts() -> Facts {

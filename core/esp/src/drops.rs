@@ -66,6 +66,8 @@ reasons! {
     FragmentLost => "fragment-lost",
     /// Outbound: too much waits for its turn at a constant rate.
     QueueFull => "queue-full",
+    /// Inbound: it did not come by the one socket that its session's packets come by.
+    Outside => "outside",
 }
 
 /// Packets and bytes that passed, and drops by reason, since the start.

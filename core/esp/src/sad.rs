@@ -45,6 +45,8 @@ pub struct SessionPolicy {
     pub inner: Vec<IpAddr>,
     /// What may pass.
     pub selectors: SelectorSet,
+    /// The caller's socket by which alone its packets come and go; `None`: by any.
+    pub only: Option<usize>,
 }
 
 /// Why a session is not taken.
@@ -85,6 +87,8 @@ pub enum InstallError {
     Full,
     /// Sizes or times of AGGFRAG that make no sense.
     Aggregation,
+    /// The peer is not where the session's packets alone may go.
+    Outside,
 }
 
 /// An inbound and an outbound association, installed and deleted together.
@@ -93,6 +97,8 @@ pub struct Pair<K> {
     inbound: InboundSa,
     outbound: OutboundSa,
     peer: Option<Outer>,
+    /// Its session's, when it was installed.
+    only: Option<usize>,
     aggregation: Option<(Aggregation, Box<Reassembler>)>,
     installed: Duration,
     /// Something has arrived: the peer has the pair too.
@@ -228,7 +234,7 @@ impl<K: Copy + Ord> Sad<K> {
         }
     }
 
-    /// Takes a session, or replaces the policy of one that is there; its pairs stay.
+    /// Takes a session, or replaces the policy of one that is there; its pairs stay, unless they are to go by another socket.
     ///
     /// # Errors
     /// [`SessionError`]; nothing has changed then.
@@ -247,6 +253,10 @@ impl<K: Copy + Ord> Sad<K> {
         }
         for &address in &policy.inner {
             self.by_address.entry(address).or_insert(id);
+        }
+        let moved = self.sessions.get_mut(&id).filter(|session| session.policy.only != policy.only);
+        for place in moved.map(|session| std::mem::take(&mut session.pairs)).unwrap_or_default() {
+            self.remove(place);
         }
         match self.sessions.get_mut(&id) {
             Some(session) => {
@@ -311,12 +321,17 @@ impl<K: Copy + Ord> Sad<K> {
         }
         // A rekeyed pair's peer is where the older one's is, if the keyer does not know better.
         let last = session.pairs.last().and_then(|&place| self.pairs.get(place)?.as_ref()?.peer);
+        let (peer, only) = (peer.or(last), session.policy.only);
+        if peer.is_some_and(|peer| only.is_some_and(|only| peer.socket != only)) {
+            return Err(InstallError::Outside);
+        }
         let pair = Box::new(Pair {
             session: id,
             inbound: InboundSa::new(spi, &in_keys, extended, provider).map_err(|_| InstallError::Keys)?,
             outbound: OutboundSa::new(out_spi, &out_keys, extended, provider)
                 .map_err(|_| InstallError::Keys)?,
-            peer: peer.or(last),
+            peer,
+            only,
             aggregation: aggregation.map(|aggregation| (aggregation, Box::new(Reassembler::new()))),
             installed: now,
             confirmed: false,
@@ -423,6 +438,10 @@ impl<K: Copy + Ord> Sad<K> {
             Some((place, Some(pair))) => (place, pair),
             _ => return Err(DropReason::UnknownSpi),
         };
+        // Before anything is done with it: what comes elsewhere neither moves the peer nor uses up a number.
+        if pair.only.is_some_and(|only| sender.socket != only) {
+            return Err(DropReason::Outside);
+        }
         let decrypted = pair.inbound.open(buffer, from)?;
         pair.confirmed = true;
         // RFC 7296 2.23: the end that is not behind a NAT follows the one that is, on authenticated packets alone;

@@ -414,6 +414,7 @@ fn selectors_are_checked_for_every_packet_in_a_payload() {
             levee_esp::SessionPolicy {
                 inner: inner(),
                 selectors: levee_esp::SelectorSet::new(vec![any_selector("10.9.0.0/16", "10.0.0.2/32")]),
+                only: None,
             },
         )
         .unwrap();

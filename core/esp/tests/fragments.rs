@@ -68,7 +68,7 @@ fn arrives(tunnel: &mut Tunnel, now: Duration, packet: &[u8]) -> Result<(), Drop
 
 /// The client's own selectors may be any.
 fn seal_anyway(client: &mut Sad<u32>, packet: &[u8]) -> Vec<u8> {
-    let policy = SessionPolicy { inner: inner(), selectors: SelectorSet::new(turned()) };
+    let policy = SessionPolicy { inner: inner(), selectors: SelectorSet::new(turned()), only: None };
     client.open_session(1, policy).unwrap();
     seal(client, packet).unwrap().unwrap().0
 }

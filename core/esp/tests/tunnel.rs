@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use levee_aead::Library;
 use levee_esp::{
-    DropReason, Install, InstallError, PortRange, Route, SaKeys, Sad, SelectorSet, SessionError,
+    DropReason, Install, InstallError, Outer, PortRange, Route, SaKeys, Sad, SelectorSet, SessionError,
     SessionPolicy, Side, Spi, Suite,
 };
 use proptest::prelude::*;
@@ -104,6 +104,7 @@ fn ports_and_protocols_outside_the_selectors_are_dropped_both_ways() {
             any_selector("0.0.0.0/0", "0.0.0.0/0"),
             any_selector("::/0", "::/0"),
         ]),
+        only: None,
     };
     tunnel.client.open_session(1, open_policy).unwrap();
     let allowed = packet(TCP, "10.0.0.2", "10.9.0.1", Some((50_000, 443)), &[0; 16]);
@@ -218,7 +219,7 @@ fn an_inner_address_of_another_session_is_dropped_whatever_the_selectors_say() {
     let mut addresses = inner();
     addresses.extend([ip("10.0.0.3")]);
     let selectors = SelectorSet::new(vec![any_selector("0.0.0.0/0", "0.0.0.0/0")]);
-    tunnel.client.open_session(1, SessionPolicy { inner: addresses, selectors }).unwrap();
+    tunnel.client.open_session(1, SessionPolicy { inner: addresses, selectors, only: None }).unwrap();
     let spoofed = packet(ICMP, "10.0.0.3", "10.9.0.1", None, &[1; 8]);
     let (datagram, _) = seal(&mut tunnel.client, &spoofed).unwrap().unwrap();
     assert_eq!(open(&mut tunnel.server, &datagram, client_address()), Err(DropReason::Selector));
@@ -254,7 +255,7 @@ fn a_later_fragment_passes_where_no_ports_are_asked_for_or_behind_its_first_one(
     }
     tunnel
         .server
-        .open_session(1, SessionPolicy { inner: inner(), selectors: SelectorSet::new(dns) })
+        .open_session(1, SessionPolicy { inner: inner(), selectors: SelectorSet::new(dns), only: None })
         .unwrap();
     for (bytes, expected) in [
         (fragment(3, true), Some(DropReason::Fragment)),
@@ -296,7 +297,7 @@ fn ipv6_extension_headers_are_followed_to_the_ports_but_not_for_ever() {
 #[test]
 fn a_session_without_keys_waits_and_asks_once_a_second() {
     let mut sad: Sad<u32> = Sad::new(Side::Server);
-    let policy = SessionPolicy { inner: inner(), selectors: SelectorSet::new(everything()) };
+    let policy = SessionPolicy { inner: inner(), selectors: SelectorSet::new(everything()), only: None };
     sad.open_session(1, policy).unwrap();
     assert_eq!(seal(&mut sad, &down(5)), Ok(None));
     assert!(sad.hold(NOW, 1, &down(5)));
@@ -306,6 +307,47 @@ fn a_session_without_keys_waits_and_asks_once_a_second() {
     assert!(sad.close_session(1));
     assert_eq!(sad.counters.dropped(DropReason::NoSession), 2, "what still waited");
     assert!(!sad.hold(NOW, 1, &down(7)), "nobody's packets do not wait");
+}
+
+#[test]
+fn a_session_that_goes_by_one_socket_is_met_by_no_other_and_answers_by_no_other() {
+    let mut tunnel = met(Suite::Aes256Gcm, true);
+    let (near, far) = (Outer { socket: 1, ..client_address() }, client_address());
+    let policy = |only| SessionPolicy { inner: inner(), selectors: SelectorSet::new(everything()), only };
+    // What there was may have gone elsewhere.
+    tunnel.server.open_session(1, policy(Some(1))).unwrap();
+    assert_eq!(tunnel.server.pair_count(), 0);
+    let install = |tunnel: &mut Tunnel, n: u32, peer: Option<Outer>| {
+        let keys = || SaKeys::new(Suite::Aes128Gcm, &[n as u8; 20]).unwrap();
+        let pair = |inbound, outbound, peer| Install {
+            session: 1,
+            extended: true,
+            inbound: (inbound, keys()),
+            outbound: (outbound, keys()),
+            peer,
+            aggregation: None,
+        };
+        let (here, there) = (spi(SLOT, n), spi(1, n));
+        tunnel.server.install(NOW, pair(here, there, peer), &Library::Ring)?;
+        tunnel.client.install(NOW, pair(there, here, Some(server_address())), &Library::Ring)
+    };
+    assert_eq!(install(&mut tunnel, 70, Some(far)), Err(InstallError::Outside));
+    assert_eq!(install(&mut tunnel, 71, None), Ok(()));
+    tunnel.client.delete(spi(1, 1)).unwrap();
+    let (datagram, _) = seal(&mut tunnel.client, &up(9)).unwrap().unwrap();
+    // Elsewhere it is nobody's: it moves no peer and uses up no number.
+    assert_eq!(open(&mut tunnel.server, &datagram, far), Err(DropReason::Outside));
+    assert_eq!(seal(&mut tunnel.server, &down(1)), Err(DropReason::NoPeer));
+    assert_eq!(open(&mut tunnel.server, &datagram, near), Ok(up(9)));
+    assert_eq!(seal(&mut tunnel.server, &down(1)).unwrap().unwrap().1, near);
+    let (datagram, _) = seal(&mut tunnel.client, &up(9)).unwrap().unwrap();
+    assert_eq!(open(&mut tunnel.server, &datagram, far), Err(DropReason::Outside));
+    assert_eq!(seal(&mut tunnel.server, &down(1)).unwrap().unwrap().1, near);
+    assert_eq!(tunnel.server.counters.dropped(DropReason::Outside), 2);
+    // The same again leaves its keys.
+    tunnel.server.open_session(1, policy(Some(1))).unwrap();
+    assert_eq!(install(&mut tunnel, 72, Some(near)), Ok(()));
+    assert_eq!(tunnel.server.pair_count(), 2);
 }
 
 #[test]
@@ -336,7 +378,7 @@ fn keys_without_a_session_or_under_a_used_spi_are_refused() {
 #[test]
 fn two_sessions_never_share_an_inner_address() {
     let mut tunnel = met(Suite::Aes256Gcm, true);
-    let policy = SessionPolicy { inner: vec![ip("10.0.0.2")], selectors: SelectorSet::default() };
+    let policy = SessionPolicy { inner: vec![ip("10.0.0.2")], selectors: SelectorSet::default(), only: None };
     assert_eq!(tunnel.server.open_session(2, policy.clone()), Err(SessionError::AddressInUse));
     assert!(tunnel.server.close_session(1));
     assert_eq!(tunnel.server.open_session(2, policy), Ok(()));
@@ -419,7 +461,8 @@ fn a_packet_that_may_not_pass_never_waits_or_asks() {
     let mut sad: Sad<u32> = Sad::new(Side::Server);
     let mut web = any_selector("10.9.0.0/16", "10.0.0.2/32");
     web.protocol = Some(TCP);
-    sad.open_session(1, SessionPolicy { inner: inner(), selectors: SelectorSet::new(vec![web]) }).unwrap();
+    sad.open_session(1, SessionPolicy { inner: inner(), selectors: SelectorSet::new(vec![web]), only: None })
+        .unwrap();
     let inner = levee_esp::Inner::parse(&down(1)).unwrap();
     assert!(matches!(sad.route(NOW, &inner), Err(DropReason::Selector)));
     let inner =
@@ -516,7 +559,7 @@ fn parts_of_one_session_at_several_servers_share_its_address_and_a_packet_goes_w
     let mut sad: Sad<u32> = Sad::new(Side::Workstation);
     let part = |remote: &str| {
         let selectors = SelectorSet::new(vec![any_selector("10.0.0.2/32", remote)]);
-        SessionPolicy { inner: vec![ip("10.0.0.2")], selectors }
+        SessionPolicy { inner: vec![ip("10.0.0.2")], selectors, only: None }
     };
     sad.open_session(1, part("10.9.0.1/32")).unwrap();
     sad.open_session(2, part("10.9.0.2/32")).unwrap();

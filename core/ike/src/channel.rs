@@ -188,11 +188,6 @@ impl Channel {
         self.sk_d = keys.d.clone();
     }
 
-    /// Whether a request of ours waits for its answer.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.pending.is_some()
-    }
-
     /// The time of the next retransmission.
     pub(crate) fn timer(&self) -> Option<Duration> {
         self.pending.as_ref().map(|p| p.retransmit.due)

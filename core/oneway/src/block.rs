@@ -159,3 +159,29 @@ impl Gathering {
         self.came.iter().zip(0..self.symbols).any(|(came, _)| !came)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_the_number_of_its_first_message_and_one_message_at_least() {
+        let block = |first: u64, rest: &[u8]| [&first.to_be_bytes()[..], rest].concat();
+        let read = |first, rest: &[u8]| read(&block(first, rest), 3);
+        assert_eq!(read(7, &[0, 0, 0, 1, 9]), Ok((7, vec![Some(vec![9])])));
+        assert_eq!(read(7, &[255, 255, 255, 255, 0, 0, 0, 1, 9]), Ok((7, vec![None, Some(vec![9])])));
+        assert_eq!(read(u64::MAX - 1, &[0, 0, 0, 1, 9]), Ok((u64::MAX - 1, vec![Some(vec![9])])));
+        for (first, rest) in [
+            // None; none of no octets, none longer than any may be, none cut short; no number behind the last.
+            (7, &[][..]),
+            (7, &[0, 0, 0, 0]),
+            (7, &[0, 0, 0, 4, 9, 9, 9, 9]),
+            (7, &[0, 0, 0, 2, 9]),
+            (7, &[0, 0, 0, 1, 9, 0]),
+            (u64::MAX, &[0, 0, 0, 1, 9]),
+        ] {
+            assert!(read(first, rest).is_err(), "{first} {rest:?}");
+        }
+        assert!(super::read(&[0; 7], 3).is_err());
+    }
+}

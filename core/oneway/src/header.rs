@@ -124,3 +124,23 @@ pub(crate) fn short(bytes: &[u8], at: usize) -> Result<u32, Malformed> {
     let field = bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Malformed)?;
     Ok(u32::from_be_bytes(*field))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_datagrams_of_a_run_have_the_same_nonce() {
+        let run = Run { began: 1, random: 2 };
+        let mut nonces = BTreeSet::new();
+        for block in [0, 1, 255, 256, 1 << 32, u64::MAX] {
+            for number in [0, 1, 255, 256, 1 << 16, (1 << 24) - 1] {
+                for kind in [Kind::Symbol { length: 1, number }, Kind::Beat(number)] {
+                    assert!(nonces.insert(Header { run, block, kind }.nonce()), "{block} {kind:?}");
+                }
+            }
+        }
+        assert_eq!(nonces.len(), 6 * 6 * 2);
+    }
+}

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `header` | a datagram's header, read once into a type |
 //! | `seal` | the keys of a sender's run |
+//! | `keys` | the keys that a receiver takes |
 //! | `block` | messages in a block, and symbols of one |
 //! | `send` | the sender |
 //! | `receive` | the receiver, within bounds whatever comes |
@@ -17,12 +18,14 @@
 
 mod block;
 mod header;
+mod keys;
 mod receive;
 mod seal;
 mod send;
 
 pub use header::{HEADER, Header, Kind, Malformed, OVERHEAD, Run};
-pub use receive::{Counts, Heard, Receiver};
+pub use keys::Keys;
+pub use receive::{Counts, Heard, Place, Receiver};
 pub use seal::{KEY, Secret};
 pub use send::Sender;
 

@@ -3,7 +3,7 @@
 use crate::Form;
 use crate::block::{self, Added, Gathering};
 use crate::header::{Header, Kind, OVERHEAD, Run, long};
-use crate::seal::{Sealed, Secret};
+use crate::keys::{Key, Keys, Opener};
 use levee_esp::AeadProvider;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,6 +43,43 @@ pub enum Heard {
     Missing(u64),
 }
 
+/// Up to where a sender was heard: whoever begins with it takes nothing of before a second time, and knows what is missing since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    run: Run,
+    /// The next block.
+    block: u64,
+    /// The number of the next message, once it is known.
+    message: Option<u64>,
+    /// The marks of the keys that count, or counted then, and opened something of this run; 0 for none.
+    by: [u64; 2],
+}
+
+impl Place {
+    /// Octets of one that is written.
+    pub const LENGTH: usize = 48;
+
+    /// Reads one; `None` where nobody was heard yet, or it is none.
+    pub fn read(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; Self::LENGTH] = octets.try_into().ok()?;
+        let [began, random, block, message, first, second] =
+            [0, 8, 16, 24, 32, 40].map(|at| long(octets, at).unwrap_or(0));
+        let message = (message != u64::MAX).then_some(message);
+        let place = Self { run: Run { began, random }, block, message, by: [first, second] };
+        (*octets != [0; Self::LENGTH]).then_some(place)
+    }
+
+    /// Writes it.
+    pub fn write(&self) -> [u8; Self::LENGTH] {
+        let [first, second] = self.by;
+        let message = self.message.unwrap_or(u64::MAX);
+        let all = [self.run.began, self.run.random, self.block, message, first, second];
+        let mut octets = [0; Self::LENGTH];
+        octets.iter_mut().zip(all.into_iter().flat_map(u64::to_be_bytes)).for_each(|(to, from)| *to = from);
+        octets
+    }
+}
+
 /// A block of the sender's.
 #[derive(Debug)]
 enum Block {
@@ -56,7 +93,7 @@ enum Block {
 #[derive(Debug)]
 pub struct Receiver<L> {
     form: Form,
-    secret: Secret,
+    keys: Vec<Key>,
     library: L,
     heard: Option<Hearing>,
     ready: Vec<Heard>,
@@ -66,7 +103,7 @@ pub struct Receiver<L> {
 /// The sender that is heard.
 #[derive(Debug)]
 struct Hearing {
-    sealed: Sealed,
+    opener: Opener,
     /// The next block to be given on.
     next: u64,
     /// Those from `next` on of which something came, each with when that was: fewer than [`BLOCKS`] numbers.
@@ -79,8 +116,45 @@ struct Hearing {
 
 impl<L: AeadProvider> Receiver<L> {
     /// Of a channel.
-    pub fn new(form: Form, secret: Secret, library: L) -> Self {
-        Self { form, secret, library, heard: None, ready: Vec::new(), counts: Counts::default() }
+    pub fn new(form: Form, keys: impl Into<Keys>, library: L) -> Self {
+        Self::after(None, form, keys, library)
+    }
+
+    /// The same, which goes on from a place, if a key counts yet that opened something there: else it may be of whoever had one that does not.
+    pub fn after(place: Option<Place>, form: Form, keys: impl Into<Keys>, library: L) -> Self {
+        let keys = Key::all(keys.into(), &[]);
+        let heard = place.and_then(|Place { run, block, message, by }| {
+            let opener = Opener::after(&library, &keys, run, by).ok().flatten()?;
+            Some(Hearing { opener, next: block, blocks: BTreeMap::new(), beat: None, message })
+        });
+        Self { form, keys, library, heard, ready: Vec::new(), counts: Counts::default() }
+    }
+
+    /// Up to where the sender was heard, with all that [`Receiver::ready`] and [`Receiver::heard`] have to give on by now.
+    pub fn place(&self) -> Option<Place> {
+        let heard = self.heard.as_ref()?;
+        let by = heard.opener.by_which(&self.keys);
+        Some(Place { run: heard.opener.run, block: heard.next, message: heard.message, by })
+    }
+
+    /// Takes what is sealed with these keys from now on, and with no other. A sender of whom nothing was sealed with any of them is not heard
+    /// any more: another may be.
+    pub fn rekey(&mut self, keys: Keys) {
+        let by = self.heard.as_ref().map(|heard| heard.opener.by_which(&self.keys));
+        self.keys = Key::all(keys, &self.keys);
+        let Some((mut heard, by)) = self.heard.take().zip(by) else { return };
+        match Opener::after(&self.library, &self.keys, heard.opener.run, by) {
+            Ok(Some(opener)) => {
+                heard.opener = opener;
+                self.heard = Some(heard);
+            }
+            Ok(None) | Err(_) => self.leave(&heard),
+        }
+    }
+
+    /// What each key is known by, and how many datagrams were opened with it: of the current, and of the next, if there is one.
+    pub fn opened(&self) -> impl Iterator<Item = (String, u64)> {
+        self.keys.iter().map(|key| (key.fingerprint(), key.opened))
     }
 
     /// Takes a datagram, which it may change. Whether the sender made it, and it was of use.
@@ -98,7 +172,7 @@ impl<L: AeadProvider> Receiver<L> {
             self.counts.malformed += 1;
             return false;
         }
-        match self.heard.as_ref().map(|heard| heard.sealed.run) {
+        match self.heard.as_ref().map(|heard| heard.opener.run) {
             Some(run) if run == header.run => self.known(now, &header, datagram),
             // What is not newer is not believed, whoever made it: somebody may say it a second time.
             Some(run) if header.run.began <= run.began => {
@@ -111,24 +185,28 @@ impl<L: AeadProvider> Receiver<L> {
 
     /// Of a sender that is not heard yet: the first that it sealed makes it heard.
     fn unknown(&mut self, now: Duration, header: &Header, datagram: &mut [u8]) -> bool {
-        let sealed = self.secret.of_run(&self.library, header.run);
-        let mut tried = datagram.to_vec();
-        let Some(sealed) = sealed.ok().filter(|sealed| sealed.open(header, &mut tried).is_ok()) else {
+        let opener = Opener::new(&self.library, &self.keys, header.run).ok();
+        let Some(opener) = opener.filter(|opener| opener.opens(header, datagram)) else {
             self.counts.forged += 1;
             return false;
         };
         // Of the first that is ever heard nobody knows how long it has been sending.
         let (next, message) = match self.heard.take() {
             Some(before) => {
-                let left = before.blocks.values().filter(|(_, block)| !matches!(block, Block::Whole(_)));
-                let left = u64::try_from(left.count()).unwrap_or(u64::MAX);
-                self.counts.lost = self.counts.lost.saturating_add(left);
+                self.leave(&before);
                 (0, Some(0))
             }
             None => (header.block, (header.block == 0).then_some(0)),
         };
-        self.heard = Some(Hearing { sealed, next, blocks: BTreeMap::new(), beat: None, message });
+        self.heard = Some(Hearing { opener, next, blocks: BTreeMap::new(), beat: None, message });
         self.known(now, header, datagram)
+    }
+
+    /// Nothing of this sender is waited for any more.
+    fn leave(&mut self, heard: &Hearing) {
+        let left = heard.blocks.values().filter(|(_, block)| !matches!(block, Block::Whole(_)));
+        let left = u64::try_from(left.count()).unwrap_or(u64::MAX);
+        self.counts.lost = self.counts.lost.saturating_add(left);
     }
 
     fn known(&mut self, now: Duration, header: &Header, datagram: &mut [u8]) -> bool {
@@ -139,7 +217,7 @@ impl<L: AeadProvider> Receiver<L> {
             self.counts.spare += 1;
             return false;
         }
-        let Ok(text) = heard.sealed.open(header, datagram) else {
+        let Ok(text) = heard.opener.open(&mut self.keys, header, datagram) else {
             self.counts.forged += 1;
             return false;
         };
@@ -203,7 +281,7 @@ impl<L: AeadProvider> Receiver<L> {
 
     /// The sender that is heard.
     pub fn run(&self) -> Option<Run> {
-        self.heard.as_ref().map(|heard| heard.sealed.run)
+        self.heard.as_ref().map(|heard| heard.opener.run)
     }
 
     /// Blocks that it has something of.

@@ -3,7 +3,7 @@
 use crate::header::{HEADER, Header, Run};
 use hkdf::Hkdf;
 use levee_esp::{Aead, AeadError, AeadProvider, Suite, TAG};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
 /// Octets of a channel's key.
@@ -27,6 +27,21 @@ impl Secret {
         Self { key, name: name.to_owned() }
     }
 
+    /// Whether the two are the same. Who has this compared is the operator, and nobody else sees how long it takes.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        (&self.key, &self.name) == (&other.key, &other.name)
+    }
+
+    /// What the key is known by: 16 digits of its SHA-256 digest, which tell nobody anything else about it.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(self.mark())
+    }
+
+    /// The same as a number.
+    pub(crate) fn mark(&self) -> u64 {
+        Sha256::digest(&self.key[..]).first_chunk().copied().map_or(0, u64::from_be_bytes)
+    }
+
     /// What a run's datagrams are sealed with.
     pub(crate) fn of_run(&self, library: &dyn AeadProvider, run: Run) -> Result<Sealed, AeadError> {
         let mut salt = [0; 16];
@@ -42,6 +57,11 @@ impl Secret {
         key.zeroize();
         Ok(Sealed { run, aead: made? })
     }
+}
+
+/// How what a key is known by is written.
+pub(crate) fn fingerprint(mark: u64) -> String {
+    format!("{mark:016x}")
 }
 
 /// What seals and opens one run's datagrams.

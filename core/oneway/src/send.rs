@@ -27,6 +27,15 @@ impl Sender {
         Ok(Self { form, sealed, filling: Filling::default(), block: 0, beats: 0 })
     }
 
+    /// Goes on with another key. The run stays, and with it all numbers: of no two of its datagrams they are the same, whatever the key.
+    ///
+    /// # Errors
+    /// The library's; then nothing has changed.
+    pub fn rekey(&mut self, secret: &Secret, library: &dyn AeadProvider) -> Result<(), AeadError> {
+        self.sealed = secret.of_run(library, self.sealed.run)?;
+        Ok(())
+    }
+
     /// Sends these messages, each with the next number; nothing in the place of one tells that it is missing. One that is longer than the
     /// form says, or empty, is missing, too. `out` is given the datagrams of a block at a time, one behind the other, each of
     /// [`Form::datagram`] octets.

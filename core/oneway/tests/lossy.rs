@@ -1,7 +1,7 @@
 //! A sender and a receiver with a link between them that loses, repeats and reorders.
 
 use levee_aead::Library;
-use levee_oneway::{Counts, Form, Heard, KEY, Receiver, Run, Secret, Sender};
+use levee_oneway::{Counts, Form, Heard, KEY, Keys, Place, Receiver, Run, Secret, Sender};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -236,6 +236,41 @@ fn what_the_holder_of_the_key_did_not_make_or_somebody_repeats_changes_nothing()
 }
 
 #[test]
+fn a_receiver_that_is_started_anew_takes_nothing_a_second_time_and_knows_what_is_missing_since() {
+    let mut sender = sender(5);
+    let mut blocks: Vec<Vec<Vec<u8>>> =
+        (0..20).map(|n| sent(&mut sender, [Some(&message(n, 100)[..])])).collect();
+    let take = |receiver: &mut Receiver<Library>, blocks: &[Vec<Vec<u8>>]| {
+        for datagram in blocks.iter().flatten() {
+            receiver.receive(MS, &mut datagram.clone());
+        }
+        receiver.heard(MS)
+    };
+    let mut first = receiver();
+    assert_eq!(Place::read(&[0; Place::LENGTH]).map(|_| ()), first.place().map(|_| ()));
+    assert_eq!(take(&mut first, &blocks[..10]).len(), 10);
+    let place = first.place().unwrap().write();
+    // Somebody repeats what has been sent, of this run and of one before it.
+    let next = || Receiver::after(Place::read(&place), form(), secret(1), Library::Ring);
+    let before = vec![sent(&mut self::sender(4), [Some(&b"of old"[..])])];
+    let mut second = next();
+    assert_eq!(take(&mut second, &blocks[3..10]), []);
+    assert_eq!(take(&mut second, &before), []);
+    assert_eq!(second.place().unwrap().write(), place);
+    // What was sent while nobody heard is missing, and told.
+    assert_eq!(take(&mut second, &blocks[19..]), []);
+    let heard: Vec<Heard> = second.heard(MS * 2_000);
+    assert_eq!(heard, [Heard::Message(19, message(19, 100))]);
+    assert_eq!(second.counts().missing, 9);
+    // A sender that began later is heard from its beginning.
+    blocks.push(sent(&mut self::sender(6), [Some(&b"anew"[..])]));
+    assert_eq!(take(&mut next(), &blocks[20..]), [Heard::Message(0, b"anew".to_vec())]);
+    for none in [&[][..], &place[1..], &[&place[..], &[0]].concat()] {
+        assert_eq!(Place::read(none), None);
+    }
+}
+
+#[test]
 fn a_sender_that_is_started_anew_is_heard_from_its_first_message_on() {
     let mut receiver = receiver();
     for (began, lost) in [(1, 0), (2, 1), (3, 0)] {
@@ -270,4 +305,111 @@ fn whoever_has_the_key_makes_it_keep_no_more_than_it_may() {
     }
     receiver.heard(now + Duration::from_secs(2));
     assert_eq!((receiver.counts().lost, receiver.blocks()), (200, 0));
+}
+
+/// Of the current key, and the next one.
+fn keys(current: u8, next: Option<u8>) -> Keys {
+    Keys { current: secret(current), next: next.map(secret) }
+}
+
+fn opened(receiver: &Receiver<Library>) -> Vec<u64> {
+    receiver.opened().map(|(_, opened)| opened).collect()
+}
+
+#[test]
+fn while_one_key_follows_another_no_message_is_lost_and_none_is_numbered_anew() {
+    for seed in 0..4 {
+        let (mut sender, mut receiver) = (sender(1), receiver());
+        // It loses as much as is repaired, and each datagram may be 20 ms late: those of the old key come behind those of the new one.
+        let mut link = Link { random: Random(seed), loss: 10, underway: Vec::new() };
+        let (mut now, mut sent, mut heard) = (Duration::ZERO, 0, Vec::new());
+        for turn in 0..400_u64 {
+            match turn {
+                50 => receiver.rekey(keys(1, Some(2))),
+                100 => sender.rekey(&secret(2), &Library::Ring).unwrap(),
+                // The same once more changes nothing.
+                120 => sender.rekey(&secret(2), &Library::Ring).unwrap(),
+                150 => receiver.rekey(keys(2, None)),
+                _ => {}
+            }
+            let count = if turn < 200 { 10 } else { 0 };
+            let messages: Vec<Vec<u8>> = (sent..sent + count).map(|number| message(number, 700)).collect();
+            sent += count;
+            let mut out = self::sent(&mut sender, messages.iter().map(|message| Some(&message[..])));
+            if turn % 25 == 0 {
+                out.push(sender.beat().unwrap());
+            }
+            out.into_iter().for_each(|datagram| link.take(now, datagram));
+            for _ in 0..10 {
+                now += MS;
+                for mut datagram in link.give(now) {
+                    receiver.receive(now, &mut datagram);
+                }
+                heard.extend(receiver.heard(now));
+            }
+        }
+        assert_eq!(numbers(seed, &heard), (0..sent).collect::<Vec<_>>(), "seed {seed}");
+        let counts = receiver.counts();
+        assert_eq!((counts.lost, counts.missing, counts.forged, counts.earlier), (0, 0, 0, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn which_key_opened_what_is_known_and_stays_known_when_the_next_one_is_the_current_one() {
+    let (mut sender, mut receiver) = (sender(1), receiver());
+    assert_eq!(receiver.opened().collect::<Vec<_>>(), [(secret(1).fingerprint(), 0)]);
+    assert_ne!(secret(1).fingerprint(), secret(2).fingerprint());
+    let carry = |sender: &mut Sender, receiver: &mut Receiver<Library>| {
+        receiver.receive(MS, &mut sender.beat().unwrap())
+    };
+    assert!(carry(&mut sender, &mut receiver));
+    receiver.rekey(keys(1, Some(2)));
+    assert_eq!(opened(&receiver), [1, 0]);
+    assert!(carry(&mut sender, &mut receiver));
+    sender.rekey(&secret(2), &Library::Ring).unwrap();
+    assert!(carry(&mut sender, &mut receiver));
+    assert_eq!(opened(&receiver), [2, 1]);
+    // A sender that begins with the next key is heard too.
+    let mut later = Sender::new(form(), &secret(2), run(5), &Library::Ring).unwrap();
+    assert!(carry(&mut later, &mut receiver));
+    receiver.rekey(keys(2, None));
+    assert_eq!(receiver.opened().collect::<Vec<_>>(), [(secret(2).fingerprint(), 2)]);
+    assert!(carry(&mut later, &mut receiver));
+    // The next one of a site whose operators have begun once more.
+    receiver.rekey(keys(2, Some(3)));
+    assert_eq!(opened(&receiver), [3, 0]);
+}
+
+#[test]
+fn what_is_sealed_with_a_key_that_counts_no_more_is_refused_and_whoever_used_it_keeps_nobody_from_being_heard()
+ {
+    let (mut sender, mut receiver) = (sender(1), receiver());
+    let deliver = |receiver: &mut Receiver<Library>, sender: &mut Sender, text: &[u8]| {
+        sent(sender, [Some(text)]).into_iter().fold(false, |heard, mut datagram| {
+            let more = receiver.receive(MS, &mut datagram);
+            heard || more
+        })
+    };
+    assert!(deliver(&mut receiver, &mut sender, b"one"));
+    receiver.rekey(keys(1, Some(2)));
+    sender.rekey(&secret(2), &Library::Ring).unwrap();
+    assert!(deliver(&mut receiver, &mut sender, b"two"));
+    // Whoever has the old key says that it began later: until that key counts no more it is believed.
+    let mut thief = Sender::new(form(), &secret(1), run(9), &Library::Ring).unwrap();
+    assert!(deliver(&mut receiver, &mut thief, b"stolen"));
+    assert!(!deliver(&mut receiver, &mut sender, b"three"));
+    receiver.heard(MS);
+    // Nor does a receiver that is started anew go on from where a key was heard that counts no more.
+    let place = receiver.place();
+    let anew = |keys: Keys| Receiver::after(place, form(), keys, Library::Ring).run();
+    assert_eq!((anew(keys(1, Some(2))), anew(keys(2, Some(1)))), (Some(run(9)), Some(run(9))));
+    assert_eq!((anew(keys(2, None)), anew(keys(2, Some(3)))), (None, None));
+    receiver.rekey(keys(2, None));
+    assert_eq!(receiver.run(), None);
+    assert!(!deliver(&mut receiver, &mut thief, b"stolen again"));
+    assert!(deliver(&mut receiver, &mut sender, b"four"));
+    assert_eq!(receiver.heard(MS), [Heard::Message(3, b"four".to_vec())]);
+    let mut thief = Sender::new(form(), &secret(1), run(10), &Library::Ring).unwrap();
+    assert!(!deliver(&mut receiver, &mut thief, b"and once more"));
+    assert!(receiver.counts().forged > 1);
 }

@@ -330,10 +330,7 @@ impl Site {
             return Err(ask.deny(DenialKind::NothingThere, format!("nothing can be reached at {label}")));
         }
         if let Some(posture) = posture.filter(|posture| !posture.admits(user, host)) {
-            let why = format!(
-                "posture `{}` does not let `{user}` have sessions at {label} from `{host}`",
-                posture.name()
-            );
+            let why = format!("posture `{}` {}", posture.name(), posture.refusal(user, host, label));
             return Err(ask.deny(DenialKind::Posture, why));
         }
         let protected = match self.protected(&wanted, asked, self.ciphers_under(posture)) {

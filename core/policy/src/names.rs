@@ -151,6 +151,12 @@ impl HardwareAddress {
     pub fn octets(self) -> [u8; 6] {
         self.0
     }
+
+    /// Whether one interface can have it: it is neither a group's nor nobody's.
+    pub fn is_usable(self) -> bool {
+        let [first, ..] = self.0;
+        first & 1 == 0 && self.0 != [0; 6]
+    }
 }
 
 impl FromStr for HardwareAddress {
@@ -158,7 +164,10 @@ impl FromStr for HardwareAddress {
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let wrong = InvalidName { what: "hardware address", rule: "six octets, such as 02:00:5e:00:53:02" };
-        let octet = |part: &str| (part.len() == 2).then(|| u8::from_str_radix(part, 16).ok()).flatten();
+        // (A number may begin with a plus sign.)
+        let is_octet = |part: &&str| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let octet =
+            |part: &str| Some(part).filter(is_octet).and_then(|part| u8::from_str_radix(part, 16).ok());
         let octets: Option<Vec<u8>> = text.split(':').map(octet).collect();
         octets.and_then(|octets| octets.try_into().ok()).map(Self).ok_or(wrong)
     }

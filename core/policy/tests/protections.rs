@@ -162,6 +162,71 @@ fn what_asks_for_nothing_more_or_cannot_be_had_is_a_problem_of_the_site() {
 }
 
 #[test]
+fn a_posture_that_needs_two_layers_lets_hosts_have_sessions_that_have_them() {
+    let with = |site: &str, more: &str| Site::parse(&format!("{site}{more}"));
+    let host = |layers: &str| BASE.replace("name = \"ws1\"", &format!("name = \"ws1\"\nlayers = {layers}"));
+    let needs =
+        "\n[[posture]]\nname = \"sealed\"\nlabels = [\"CONFIDENTIAL\"]\nlayers = [\"esp\", \"quic\"]\n";
+    let two = "[\"esp\", \"quic\"]";
+    let site = with(&host(two), needs).unwrap();
+    let [ws1, ws2] = ["ws1", "ws2"].map(|name| site.host(&name.parse().unwrap()).unwrap().is_layered());
+    assert_eq!((ws1, ws2, site.is_layered(&"ws9".parse().unwrap())), (true, false, true));
+    let vault = site.vault();
+    assert!(vault.has_second_tunnel() && vault.has_layer_beside() && !vault.is_layered());
+    assert_eq!(vault.inner_mtu(&site.label(&LabelName::new("CONFIDENTIAL").unwrap()).unwrap()), 1_280);
+    let decide = |site: &Site, host: &str, label: &str| {
+        let (user, host, label) =
+            ("ada".parse().unwrap(), host.parse().unwrap(), LabelName::new(label).unwrap());
+        let names = [site.postures()[0].name().clone()];
+        let posture = site.posture_at(&site.label(&label).unwrap(), names.iter());
+        let decided = site.decide_protected_session(&user, &host, &label, None, posture);
+        decided.map(drop).map_err(|denial| (denial.kind(), denial.reason().to_owned()))
+    };
+    assert_eq!(decide(&site, "ws1", "CONFIDENTIAL"), Ok(()));
+    let (kind, why) = decide(&site, "ws2", "CONFIDENTIAL").unwrap_err();
+    assert_eq!(kind, DenialKind::Posture);
+    assert!(
+        why.contains("`sealed` needs the layers esp and quic at CONFIDENTIAL") && why.contains("`ws2`"),
+        "{why}"
+    );
+    // At other labels it says nothing; and where all have two layers all are let.
+    assert_eq!(decide(&site, "ws2", "UNCLASSIFIED"), Ok(()));
+    let all = BASE.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
+    let all = with(&all, needs).unwrap();
+    assert_eq!((decide(&all, "ws1", "CONFIDENTIAL"), decide(&all, "ws2", "CONFIDENTIAL")), (Ok(()), Ok(())));
+    assert!(all.vault().is_layered() && !all.vault().has_layer_beside());
+
+    let refused = |site: &str, more: &str| {
+        let problems = with(site, more).unwrap_err();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let less = BASE.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
+    let less = less.replace("name = \"ws1\"", "name = \"ws1\"\nlayers = [\"esp\"]");
+    for (site, more, why) in [
+        (BASE.to_owned(), needs, "no host has a second tunnel"),
+        (host(two), "[[posture]]\nname = \"a\"\nlayers = [\"esp\"]\n", "takes no layer away"),
+        (host("[\"quic\"]"), "", "the innermost first"),
+        (less, "", "a host has no less than that"),
+        (
+            host(two),
+            "[[posture]]\nname = \"a\"\nconstant-rate = true\n",
+            "no room for packets of a constant rate",
+        ),
+        (host(two).replace("agree = []", "agree = [\"SECRET\"]"), "", "goes with neither `agree` nor"),
+        (
+            host(two).replace("constant-rate = []", "constant-rate = [\"SECRET\"]"),
+            "",
+            "goes with neither `agree` nor",
+        ),
+        (host(two).replace("aggfrag = []", "aggfrag = [\"SECRET\"]"), "", "goes with neither `agree` nor"),
+        (host(two).replace("\"10.77.0.1\"", "\"127.0.0.1\""), "", "the server has a loopback address"),
+    ] {
+        let problems = refused(&site, more);
+        assert!(problems.contains(why), "{why}: {problems}");
+    }
+}
+
+#[test]
 fn who_is_not_of_a_posture_has_no_session_while_it_counts_and_clearance_comes_first() {
     let site = site(
         "[[posture]]\nname = \"few\"\nlabels = [\"CONFIDENTIAL\"]\npeople = [\"ada\"]\nhosts = [\"ws1\"]\n[[posture]]\nname = \"nobody\"\npeople = []\n[[posture]]\nname = \"mia\"\npeople = [\"mia\"]\n",

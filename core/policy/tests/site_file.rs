@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
     case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     // Postures.
-    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `key-life`, `constant-rate`, `people`, `hosts`, `services`"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `key-life`, `constant-rate`, `people`, `hosts`, `layers`, `services`"),
     case("[limits]", "[[posture]]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `name`", "add, for instance"),
     case("[limits]", "[[posture]]\nname = \"default\"\nciphers = [\"aes-256-gcm\"]\n[limits]", "\"default\"", "bad-value", None, "what the other tables say", "another name"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-265-gcm\"]\n[limits]", "\"aes-265-gcm\"", "unknown-name", Some("aes-256-gcm"), "`aes-265-gcm` is no cipher", "did you mean `aes-256-gcm`?"),
@@ -683,10 +683,6 @@ fn a_network_whose_packets_carry_labels_has_a_domain_that_says_them_all() {
         ("labels = \"LOW..HIGH\"\ndomain = 17", "no domain 17"),
         ("labels = \"LOW..HIGH//MED\"\ndomain = 16", "has no option in domain 16"),
         ("labels = \"LOW..HIGH\"\ndomain = 0", "domain"),
-        (
-            "labels = \"LOW..HIGH//NATO\"\ndomain = 16\nneighbours = 9",
-            "how many hosts are known is not bounded",
-        ),
         ("label = \"HIGH\"\nneighbours = 0", "neighbours"),
         ("label = \"HIGH\"\nneighbours = 65536", "neighbours"),
     ] {
@@ -695,11 +691,18 @@ fn a_network_whose_packets_carry_labels_has_a_domain_that_says_them_all() {
     }
     let bounded = Site::parse(&with("label = \"HIGH\"\nneighbours = 65535")).unwrap();
     assert_eq!((bounded.networks()[0].neighbours(), network.neighbours()), (Some(65_535), None));
-    assert_eq!((bounded.neighbours(&bounded.networks()[0]), site.neighbours(network)), (Some(65_535), None));
+    assert_eq!((bounded.neighbours(&bounded.networks()[0]), site.neighbours(network)), (65_535, 256));
+    // Of its labels each has a part, and one host at least.
+    let count = u16::try_from(network.labels().labels(64).unwrap().count()).unwrap();
+    assert!(count > 2);
+    assert_eq!(site.neighbours_of_each(network), 256 / count);
+    let few = Site::parse(&with("labels = \"LOW..HIGH//NATO\"\ndomain = 16\nneighbours = 2")).unwrap();
+    assert_eq!(few.neighbours_of_each(&few.networks()[0]), 1);
+    assert_eq!(bounded.neighbours_of_each(&bounded.networks()[0]), 65_535);
     let beside = with("label = \"HIGH\"")
         + "[[network]]\ninterface = \"two0\"\nlabel = \"LOW\"\naddress = \"192.168.8.1/24\"\n";
     let parts = Site::parse(&beside).unwrap();
-    assert_eq!(parts.networks().iter().map(|one| parts.neighbours(one)).collect::<Vec<_>>(), [Some(256); 2]);
+    assert_eq!(parts.networks().iter().map(|one| parts.neighbours(one)).collect::<Vec<_>>(), [128; 2]);
     let labelled = with("labels = \"LOW..HIGH//NATO\"\ndomain = 16");
     let beside = |unlabelled: &str| {
         labelled.replacen("domain = 16\n", &format!("domain = 16\nunlabelled = [{unlabelled}]\n"), 1)

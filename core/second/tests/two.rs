@@ -67,8 +67,11 @@ impl Two {
                 local_ports: ports(row.local_ports),
                 remote_ports: ports(row.remote_ports),
             });
-            let policy =
-                SessionPolicy { inner: inner.clone(), selectors: SelectorSet::new(selectors.collect()) };
+            let policy = SessionPolicy {
+                inner: inner.clone(),
+                selectors: SelectorSet::new(selectors.collect()),
+                only: None,
+            };
             first.open_session(id, policy).unwrap();
             assert!(second.open_session(id, inner, rows));
         }

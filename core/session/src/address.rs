@@ -312,6 +312,100 @@ mod tests {
         assert_eq!(Pools::new(&[], []).take(&label("LOW"), &owner(1, 1), 1, T), Err(NoAddress::UsedUp));
     }
 
+    #[test]
+    fn a_restored_session_has_addresses_of_the_pool_that_nobody_else_has_and_all_or_none_of_them() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (low, high) = (label("LOW"), label("HIGH"));
+        let fresh = || Pools::new(&nets(&["10.1.0.0/29", "fd00::/64"]), [address("10.1.0.1")]);
+        for (wanted, good) in [
+            (vec!["10.1.0.2", "fd00::2"], true),
+            (vec!["10.1.0.6"], true),
+            (vec![], false),
+            // A network's first and last, what is reserved, and what is no part of it.
+            (vec!["10.1.0.0"], false),
+            (vec!["10.1.0.7"], false),
+            (vec!["10.1.0.1"], false),
+            (vec!["10.1.0.8"], false),
+            (vec!["10.1.0.2", "fd01::2"], false),
+            (vec!["10.1.0.2", "10.1.0.2"], false),
+        ] {
+            let mut pools = fresh();
+            let wanted: Vec<IpAddr> = wanted.into_iter().map(address).collect();
+            assert_eq!(pools.retake(&low, &wanted), good, "{wanted:?}");
+            assert_eq!(pools.is_held(&low, &wanted), good, "{wanted:?}");
+            assert!(!pools.is_held(&high, &wanted), "labels are separate networks");
+            assert!(!pools.retake(&low, &wanted), "{wanted:?}: a second time");
+            // One of two is somebody's already: neither is taken.
+            if good {
+                let both = [wanted[0], address("10.1.0.3")];
+                assert!(!pools.retake(&low, &both) && !pools.is_held(&low, &both[1..]));
+                assert!(pools.retake(&high, &wanted));
+                pools.put_back(&low, &wanted);
+                assert!(!pools.is_held(&low, &wanted) && pools.is_held(&high, &wanted));
+                assert!(pools.retake(&low, &wanted));
+            }
+        }
+    }
+
+    #[test]
+    fn a_restored_session_has_its_address_back_from_where_it_rested_and_nobody_has_it_besides() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/30"]), []);
+        let low = label("LOW");
+        let one = pools.take(&low, &owner(1, 1), 0, T).unwrap();
+        pools.rest(&low, owner(1, 1), &one, T);
+        assert!(pools.retake(&low, &one));
+        // Its owner, come again, has another.
+        let two = pools.take(&low, &owner(1, 1), 0, T).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(pools.take(&low, &owner(2, 2), 0, T.after(REST)), Err(NoAddress::UsedUp));
+    }
+
+    #[test]
+    fn what_the_store_says_rests_still_does_until_then_and_not_for_longer_than_anything_does() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let low = label("LOW");
+        for (until, rests) in [
+            (T.before(Duration::from_secs(1)), Duration::ZERO),
+            (T, Duration::ZERO),
+            (T.after(Duration::from_secs(2)), Duration::from_secs(2)),
+            (T.after(Duration::from_secs(3_600)), REST),
+        ] {
+            let mut pools = Pools::new(&nets(&["10.1.0.0/30", "fd00::/126"]), []);
+            for text in ["10.1.0.1", "10.1.0.2", "fd00::1", "fd00::2"] {
+                pools.still_resting(low.clone(), address(text), until, T);
+            }
+            if !rests.is_zero() {
+                let soon = T.after(rests).before(Duration::from_millis(1));
+                assert_eq!(pools.take(&low, &owner(1, 1), 0, soon), Err(NoAddress::UsedUp));
+            }
+            let taken = pools.take(&low, &owner(1, 1), 0, T.after(rests)).unwrap();
+            assert_eq!(taken.len(), 2, "one of each family");
+        }
+    }
+
+    #[test]
+    fn so_many_that_have_rested_are_remembered_and_none_that_rests_is_forgotten() {
+        let mut pools = Pools::new(&nets(&["10.1.0.0/16"]), []);
+        let low = label("LOW");
+        // Each is of somebody else, and from another workstation.
+        let held: Vec<_> = (0..2 * REMEMBERED)
+            .map(|n| (owner(n, n), pools.take(&low, &owner(n, n), n as u64, T).unwrap()))
+            .collect();
+        for (owner, addresses) in &held {
+            pools.rest(&low, owner.clone(), addresses, T);
+        }
+        let resting = |pools: &Pools| pools.labels[&low].resting.len();
+        assert_eq!(resting(&pools), 2 * REMEMBERED, "they all rest");
+        let later = T.after(REST);
+        let again = pools.take(&low, &held[2 * REMEMBERED - 1].0, 0, later).unwrap();
+        assert_eq!(
+            (&again, resting(&pools)),
+            (&held[2 * REMEMBERED - 1].1, REMEMBERED - 1),
+            "the newest are"
+        );
+        assert_ne!(pools.take(&low, &held[0].0, 5, later).unwrap(), held[0].1, "the oldest is forgotten");
+    }
+
     proptest! {
         #[test]
         fn no_address_is_ever_held_twice_or_given_to_another_while_it_rests(

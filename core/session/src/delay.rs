@@ -190,4 +190,24 @@ mod tests {
         delays.admit(&host("ws2"), &user("ann"), later);
         assert_eq!(delays.tpes.len(), 1);
     }
+
+    #[test]
+    fn a_tpes_budget_and_a_persons_failures_are_remembered_for_a_quarter_of_an_hour() {
+        let minute = |n: u64| Duration::from_secs(60 * n);
+        for (after, waits) in [(minute(14), true), (minute(16), false)] {
+            let mut delays = Delays::new([7; 16]);
+            let (ws, ann) = (host("ws1"), user("ann"));
+            let mut last = T;
+            for _ in 0..6 {
+                last = delays.admit(&ws, &ann, last);
+            }
+            // Others' attempts have what is forgotten swept out meanwhile.
+            delays.admit(&host("ws2"), &user("bob"), last.after(after));
+            let now = last.after(after);
+            let first = delays.admit(&ws, &ann, now);
+            assert_eq!(first, now, "nobody waits for longer than half a minute");
+            let second = delays.admit(&ws, &ann, now);
+            assert_eq!(second > now, waits, "{after:?}");
+        }
+    }
 }

@@ -371,6 +371,8 @@ pub enum ToVault {
         reach: Vec<Reach>,
         /// What its tunnel is sealed by; `None`: by whatever its label has.
         ciphers: Option<Vec<Cipher>>,
+        /// Whether its packets come and go within the second tunnel alone, as the site says of its workstation.
+        layered: bool,
     },
     /// This session is over.
     Close(SessionId),

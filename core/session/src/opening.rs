@@ -192,7 +192,8 @@ impl Sessions {
             _ => None,
         };
         let ciphers = grant.action().protected().ciphers.clone();
-        let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach, ciphers };
+        let layered = self.site.is_layered(&record.device);
+        let open = ToVault::Open { id, inner: record.inner.clone(), owner, reach, ciphers, layered };
         let label = record.label.clone();
         session.vault = match session.vault {
             InVault::Told(before) => InVault::Told(before.saturating_add(1)),

@@ -200,10 +200,11 @@ impl Sessions {
     pub(crate) fn barred_by_posture(&self, id: SessionId) -> Option<String> {
         let Session { record, phase, .. } = self.sessions.get(&id)?;
         let (posture, name) = (self.posture_at(&record.label), named(&self.postures.in_force));
-        if posture.is_some_and(|posture| !posture.admits(&record.user, &record.device)) {
-            let (user, device, label) = (&record.user, &record.device, &record.label);
+        let (user, device, label) = (&record.user, &record.device, &record.label);
+        if let Some(posture) = posture.filter(|posture| !posture.admits(user, device)) {
             return Some(format!(
-                "the posture became {name}, which does not let `{user}` have sessions at {label} from `{device}`"
+                "the posture became {name}, which {}",
+                posture.refusal(user, device, label)
             ));
         }
         let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =

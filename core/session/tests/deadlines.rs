@@ -270,3 +270,44 @@ fn a_workstation_that_does_not_come_back_has_its_session_for_its_grace_time() {
         "{said:?}"
     );
 }
+
+/// Time passes, and what falls into it is done.
+fn until(server: &mut Server, time: Time, durable: bool) -> Vec<Output> {
+    let mut said = Vec::new();
+    while let Some(due) = server.machine.deadline().filter(|due| *due <= time) {
+        server.now = due.max(server.now);
+        said.extend(server.hear_with(Event::Tick, durable));
+    }
+    server.now = time;
+    said
+}
+
+#[test]
+fn what_was_due_for_the_making_of_a_session_hurries_nothing_of_its_end() {
+    // It had 60 seconds for that, and the session ends shortly before.
+    let (before, then) = (BEGIN.after(Duration::from_millis(59_500)), BEGIN.after(Duration::from_secs(60)));
+    // The vault has a second to erase it.
+    let (mut server, _) = Server::with_a_session();
+    until(&mut server, before, true);
+    server.hear(Event::Request(CLIENT, Request::Logout));
+    let killed = |said: &[Output]| has(said, |output| matches!(output, Output::Kill(_)));
+    assert!(!killed(&until(&mut server, then, true)));
+    assert!(killed(&until(&mut server, before.after(SILENCE), true)));
+    // Sockets that could not be destroyed are tried again after a second.
+    let (mut server, id) = Server::with_a_session();
+    until(&mut server, before, true);
+    for cut in server.cutting(id) {
+        server.hear(Event::Cut(cut, None));
+    }
+    assert!(cuts(&until(&mut server, then, true)).is_empty());
+    assert!(!cuts(&until(&mut server, before.after(RETRY), true)).is_empty());
+    // So is the record of its end.
+    let (mut server, id) = Server::with_a_session();
+    until(&mut server, before, true);
+    for cut in server.cutting(id) {
+        server.hear_with(Event::Cut(cut, Some(0)), false);
+    }
+    let records = |said: &[Output]| has(said, |output| matches!(output, Output::Commit(..)));
+    assert!(!records(&until(&mut server, then, false)));
+    assert!(records(&until(&mut server, before.after(RETRY), false)));
+}

@@ -66,8 +66,12 @@ impl Server {
     }
 
     fn protected(protection: Option<&str>) -> (Self, SessionId) {
+        Self::of(SITE, protection)
+    }
+
+    fn of(site: &str, protection: Option<&str>) -> (Self, SessionId) {
         let now = Time::from_millis(1_000_000_000);
-        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], [], [7; 16], now);
+        let machine = Sessions::new(Arc::new(Site::parse(site).unwrap()), vec![], [], [], [7; 16], now);
         let (said, log, stored, opened) = (vec![], vec![], vec![], vec![]);
         let mut server = Self { machine, now, durable: true, said, log, stored, opened, unkept: None };
         let (device, label) = ("ws1".parse().unwrap(), LABEL.parse().unwrap());
@@ -342,6 +346,47 @@ fn whom_a_posture_does_not_allow_has_no_session_when_it_is_acknowledged_and_gets
         server.hear(Event::VaultOpened(LABEL.parse().unwrap(), other));
         assert!(server.machine.live(other).is_some(), "{posture}");
     }
+}
+
+#[test]
+fn where_a_posture_needs_two_layers_sessions_with_one_end_and_those_with_two_stay() {
+    const BASE: &str = include_str!("../../../conf/small/site.toml");
+    let site = |host: &str| {
+        let name = format!("name = \"{host}\"");
+        let layered = BASE.replace(&name, &format!("{name}\nlayers = [\"esp\", \"quic\"]"));
+        layered + "[[posture]]\nname = \"sealed\"\nlayers = [\"esp\", \"quic\"]\n"
+    };
+    let within = |said: &[Output]| {
+        said.iter().find_map(|one| match one {
+            Output::Vault(_, ToVault::Open { layered, .. }) => Some(*layered),
+            _ => None,
+        })
+    };
+    // The workstation of the session has one layer.
+    let (mut server, id) = Server::of(&site("ws2"), None);
+    assert_eq!(within(&server.opened), Some(false));
+    let said = server.wish(Some("sealed"), None);
+    assert!(server.machine.live(id).is_none() && answer(&said).is_none(), "{said:?}");
+    let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
+    assert_eq!(answer(&said), Some(Ok(())), "{said:?}");
+    const WHY: &str = "needs the layers esp and quic at SECRET, and sessions from `ws1` have esp alone";
+    let told = |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Ended(why)) if why.contains(WHY));
+    assert!(said.iter().any(told), "{said:?}");
+    let (other, said) = server.level(8);
+    assert!(refused(&said, WHY) && server.machine.live(other).is_none(), "{said:?}");
+    // With less it has one again.
+    assert_eq!(answer(&server.wish(None, None)), Some(Ok(())));
+    let (other, _) = server.level(9);
+    server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+    server.hear(Event::VaultOpened(LABEL.parse().unwrap(), other));
+    assert!(server.machine.live(other).is_some());
+
+    // It has two: nothing of it changes.
+    let (mut server, id) = Server::of(&site("ws1"), None);
+    assert_eq!(within(&server.opened), Some(true));
+    let said = server.wish(Some("sealed"), None);
+    assert_eq!(answer(&said), Some(Ok(())), "{said:?}");
+    assert!(server.machine.live(id).is_some() && within(&said).is_none(), "{said:?}");
 }
 
 #[test]

@@ -55,8 +55,10 @@ fn start(wire: Wire, socket: &OwnedFd, part: ChannelPart, end: &OwnedFd) -> Runn
     key.write_all("5a".repeat(32).as_bytes()).and_then(|()| key.rewind()).expect("a key");
     let shape = Shape { size: 64 << 10, rate: 1 << 30, numbered: true };
     control.send(&Order::Give(ChannelPart::Shape(shape))).expect("it reads");
-    let two = [socket.as_fd(), key.as_fd()];
-    control.send_with(&Order::Give(ChannelPart::Wire(wire)), &two).expect("it reads");
+    let heard = rustix::fs::memfd_create("heard", rustix::fs::MemfdFlags::CLOEXEC).expect("a file");
+    let all = [socket.as_fd(), key.as_fd(), heard.as_fd()];
+    let all = if wire.sends { &all[..2] } else { &all };
+    control.send_with(&Order::Give(ChannelPart::Wire(wire)), all).expect("it reads");
     control.send(&Order::<ChannelPart>::Begin(Place::Server)).expect("it reads");
     let said = control.recv::<Said<Vec<(String, u64)>>>().expect("it says that it is ready").message;
     assert!(matches!(said, Said::Ready), "{said:?}");

@@ -1,11 +1,11 @@
 //! From another host: what comes is put together, and given to the reader in order and in time.
 
 use crate::above::{Above, counted};
-use crate::start::{FILTER, Far};
+use crate::start::{self, FILTER, Far};
 use levee_aead::Library;
-use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
-use levee_ipc::warden::channel::{ChannelPart, Shape};
-use levee_oneway::{Heard, Receiver};
+use levee_daemon::{Beginning, Events, Fatal, Order, Warden, whole};
+use levee_ipc::warden::channel::{self, ChannelPart, Shape};
+use levee_oneway::{Heard, Place, Receiver};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::udp;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,6 +29,11 @@ enum Source {
 #[derive(Debug)]
 struct Wire {
     receiver: Receiver<Library>,
+    told: channel::Wire,
+    no_keys: u64,
+    /// Up to where the sender was heard, as the file has it that whoever comes after this process begins with.
+    place: Option<Place>,
+    kept: OwnedFd,
     started: Instant,
     /// When something of the sender's came last.
     heard: Instant,
@@ -42,14 +47,19 @@ struct Wire {
 /// # Errors
 /// A sandbox that cannot be entered, or what the warden said.
 pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<(), Fatal> {
-    let receiver = Receiver::new(far.form, far.secret, Library::Ring);
+    let Far { wire: told, form, keys, no_keys, heard: kept, socket } = far;
+    let kept = kept.ok_or_else(|| Fatal::new("begin", "it is not told up to where it has heard"))?;
+    let place =
+        whole(&kept, Place::LENGTH).map_err(|why| Fatal::new("read up to where it has heard", why))?;
+    let place = Place::read(&place);
+    let receiver = Receiver::after(place, form, keys, Library::Ring);
     let mut events = Events::new()?;
-    let socket =
-        events.watch(far.socket, Source::Wire).map_err(|why| Fatal::new("wait for the wire", why))?;
+    let socket = events.watch(socket, Source::Wire).map_err(|why| Fatal::new("wait for the wire", why))?;
     let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden = confined.ready(&mut events, Source::Warden)?;
     let started = Instant::now();
-    let mut wire = Wire { receiver, started, heard: started, settled: started, datagrams: 0 };
+    let (heard, settled) = (started, started);
+    let mut wire = Wire { receiver, told, no_keys, place, kept, started, heard, settled, datagrams: 0 };
     let (mut above, mut room) = (Above::new(shape), vec![0; ROOM]);
     loop {
         let now = Instant::now();
@@ -58,24 +68,28 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
         let mut is_empty = true;
         for (source, _) in events.wait(until.map(|until| until.saturating_duration_since(now)))? {
             match source {
-                Source::Warden if !hear(&mut warden, &mut above, &wire)? => return Ok(()),
+                Source::Warden if !hear(&mut warden, &mut above, &mut wire)? => return Ok(()),
                 Source::Warden => {}
-                Source::Wire => is_empty = wire.take(&socket, &mut room, &mut above),
+                Source::Wire => is_empty = wire.take(&socket, &mut room, &mut above)?,
             }
         }
         if is_empty || wire.settled.elapsed() > LONGEST {
-            wire.settle(&mut above);
+            wire.settle(&mut above)?;
         }
         above.tell();
     }
 }
 
 /// Does what the warden says; false when it is time to end.
-fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &Wire) -> Result<bool, Fatal> {
+fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &mut Wire) -> Result<bool, Fatal> {
     while let Some(order) = warden.hear()? {
         match order {
             Order::Stop => return Ok(false),
             Order::Take(ChannelPart::Above, with) => above.came(with.one()?),
+            Order::Take(ChannelPart::Keys { .. }, with) => match start::keys(with, &wire.told) {
+                Ok(keys) => wire.receiver.rekey(keys),
+                Err(_) => wire.no_keys += 1,
+            },
             Order::Take(ChannelPart::Report, _) => warden.say([above.all(), wire.counted()].concat()),
             Order::Take(part, _) => return Err(Warden::unwanted(&part)),
         }
@@ -85,10 +99,10 @@ fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &Wire) -> Res
 
 impl Wire {
     /// Takes what has come, so much in a turn; whether that was all.
-    fn take(&mut self, socket: &OwnedFd, room: &mut [u8], above: &mut Above) -> bool {
+    fn take(&mut self, socket: &OwnedFd, room: &mut [u8], above: &mut Above) -> Result<bool, Fatal> {
         for _ in 0..TURN {
             // Nothing waits; or an error that is of no consequence to what waits.
-            let Ok(received) = udp::receive(socket.as_fd(), room) else { return true };
+            let Ok(received) = udp::receive(socket.as_fd(), room) else { return Ok(true) };
             let now = Instant::now();
             let Some(all) = room.get_mut(..received.length).filter(|all| !all.is_empty()) else { continue };
             let size = received.segment.map_or(all.len(), usize::from).max(1);
@@ -98,20 +112,41 @@ impl Wire {
                     self.heard = now;
                 }
             }
-            give(self.receiver.ready(), above);
+            let ready = self.receiver.ready();
+            self.give(ready, above)?;
         }
-        false
+        Ok(false)
     }
 
     /// Gives up what is late, and gives on what is behind it.
-    fn settle(&mut self, above: &mut Above) {
+    fn settle(&mut self, above: &mut Above) -> Result<(), Fatal> {
         self.settled = Instant::now();
-        give(self.receiver.heard(self.settled.saturating_duration_since(self.started)), above);
+        let heard = self.receiver.heard(self.settled.saturating_duration_since(self.started));
+        self.give(heard, above)
+    }
+
+    /// Gives on what is in the file as heard: where this process ends in between, it is missing, and does not come a second time.
+    fn give(&mut self, all: Vec<Heard>, above: &mut Above) -> Result<(), Fatal> {
+        let place = self.receiver.place();
+        if let Some(now) = place.filter(|_| place != self.place) {
+            let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.kept, &now.write(), 0));
+            written.map_err(|why| Fatal::new("keep up to where it has heard", why))?;
+            self.place = place;
+        }
+        for heard in all {
+            match heard {
+                Heard::Message(number, message) => above.give(number, &message),
+                Heard::Missing(next) => above.missing_before(next),
+            }
+        }
+        Ok(())
     }
 
     fn counted(&self) -> Vec<(String, u64)> {
         let counts = self.receiver.counts();
-        counted([
+        // Of each key, also that it has opened none: so both hosts' can be held against each other.
+        let keys = self.receiver.opened().map(|(key, opened)| (opened_with(&key), opened));
+        let counts = counted([
             ("messages that are missing", counts.missing),
             ("blocks that are missing", counts.lost),
             ("blocks that were repaired", counts.repaired),
@@ -121,20 +156,17 @@ impl Wire {
             ("datagrams that were made without its key", counts.forged),
             ("datagrams of an earlier sender", counts.earlier),
             ("seconds since the sender was heard", silence(self.heard)),
-        ])
+            ("keys that it was given and that are none", self.no_keys),
+        ]);
+        keys.chain(counts).collect()
     }
+}
+
+fn opened_with(key: &str) -> String {
+    format!("datagrams opened with the key {key}")
 }
 
 /// Of a sender that is there, none.
 fn silence(heard: Instant) -> u64 {
     heard.elapsed().saturating_sub(Duration::from_secs(1)).as_secs()
-}
-
-fn give(all: Vec<Heard>, above: &mut Above) {
-    for heard in all {
-        match heard {
-            Heard::Message(number, message) => above.give(number, &message),
-            Heard::Missing(next) => above.missing_before(next),
-        }
-    }
 }

@@ -1,12 +1,12 @@
 //! To another host: what is taken below is sent, at the site's rate, whatever becomes of it.
 
 use crate::above::counted;
-use crate::start::{FILTER, Far};
+use crate::start::{self, FILTER, Far};
 use levee_aead::Library;
 use levee_daemon::below::{Below, Dropped};
 use levee_daemon::pace::{Pace, Turns};
-use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
-use levee_ipc::warden::channel::{ChannelPart, Shape};
+use levee_daemon::{Beginning, Descriptors, Events, Fatal, Order, Warden};
+use levee_ipc::warden::channel::{self, ChannelPart, Shape};
 use levee_oneway::{Run, Sender};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::udp;
@@ -35,11 +35,16 @@ struct Counts {
     datagrams: u64,
     no_room: u64,
     dropped: Dropped,
+    no_keys: u64,
+    /// What the key is known by, and how many datagrams were sealed with it.
+    sealed: (String, u64),
 }
 
 impl Counts {
     fn all(&self) -> Vec<(String, u64)> {
-        counted([
+        let (key, sealed) = &self.sealed;
+        let sealed = (format!("datagrams sealed with the key {key}"), *sealed);
+        let counts = counted([
             ("messages sent", self.sent),
             ("bytes sent", self.bytes),
             ("messages too large", self.too_large),
@@ -47,7 +52,9 @@ impl Counts {
             ("messages of writers that are gone, more than there may be", self.dropped.left),
             ("datagrams sent", self.datagrams),
             ("datagrams that the interface did not take", self.no_room),
-        ])
+            ("keys that it was given and that are none", self.no_keys),
+        ]);
+        std::iter::once(sealed).chain(counts).collect()
     }
 }
 
@@ -69,16 +76,18 @@ struct Wire {
 pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<(), Fatal> {
     let fault = |why: &dyn std::fmt::Display| Fatal::new("send to the other host", why);
     let mut sender =
-        Sender::new(far.form, &far.secret, this_run()?, &Library::Ring).map_err(|e| fault(&e))?;
-    let datagram = far.form.datagram();
-    let mut wire = Wire { socket: far.socket, peer: far.wire.peer, datagram, together: true };
+        Sender::new(far.form, &far.keys.current, this_run()?, &Library::Ring).map_err(|e| fault(&e))?;
+    let (datagram, told) = (far.form.datagram(), far.wire);
+    let mut wire = Wire { socket: far.socket, peer: told.peer, datagram, together: true };
     let mut events = Events::new()?;
     let confined = beginning.confine(&Sandbox::new(FILTER))?;
     let mut warden = confined.ready(&mut events, Source::Warden)?;
     let started = Instant::now();
     let (mut turns, mut pace) = (Turns::new(started), Pace::new(shape.rate));
     let most = usize::try_from(shape.size).map_err(|why| Fatal::new("read from the writer", why))?;
-    let (mut room, mut below, mut counts) = (vec![0; most], Below::default(), Counts::default());
+    let (mut room, mut below) = (vec![0; most], Below::default());
+    let sealed = (far.keys.current.fingerprint(), 0);
+    let mut counts = Counts { sealed, no_keys: far.no_keys, ..Counts::default() };
     // The next beat goes at this moment at the earliest.
     let mut beat = started;
     loop {
@@ -89,8 +98,12 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
         let mut readable = below.is_ending();
         for (source, can) in events.wait(Some(until.saturating_duration_since(now)))? {
             match source {
-                Source::Warden if !hear(&mut warden, &mut events, &mut below, &counts)? => return Ok(()),
-                Source::Warden => {}
+                Source::Warden => {
+                    let sending = (&mut sender, &told, &mut counts);
+                    if !hear(&mut warden, &mut events, &mut below, sending)? {
+                        return Ok(());
+                    }
+                }
                 Source::Below(number) => {
                     readable = true;
                     if can.gone {
@@ -134,12 +147,17 @@ fn hear(
     warden: &mut Warden<ChannelPart>,
     events: &mut Events<Source>,
     below: &mut Below,
-    counts: &Counts,
+    (sender, told, counts): (&mut Sender, &channel::Wire, &mut Counts),
 ) -> Result<bool, Fatal> {
     while let Some(order) = warden.hear()? {
         match order {
             Order::Stop => return Ok(false),
             Order::Take(ChannelPart::Below, with) => below.came(with.one()?, events, Source::Below)?,
+            Order::Take(ChannelPart::Keys { .. }, with) => {
+                if rekey(sender, with, told, counts).is_err() {
+                    counts.no_keys += 1;
+                }
+            }
             Order::Take(ChannelPart::Report, _) => warden.say(counts.all()),
             Order::Take(part, _) => return Err(Warden::unwanted(&part)),
         }
@@ -147,7 +165,28 @@ fn hear(
     Ok(true)
 }
 
+/// Goes on with the key that is the current one now, if it is another. Of the next it makes no use.
+fn rekey(
+    sender: &mut Sender,
+    with: Descriptors,
+    told: &channel::Wire,
+    counts: &mut Counts,
+) -> Result<(), Fatal> {
+    let current = start::keys(with, told)?.current;
+    let key = current.fingerprint();
+    if counts.sealed.0 != key {
+        sender.rekey(&current, &Library::Ring).map_err(|e| Fatal::new("seal with another key", e))?;
+        counts.sealed = (key, 0);
+    }
+    Ok(())
+}
+
 impl Counts {
+    fn gone(&mut self, datagrams: u64) {
+        self.datagrams = self.datagrams.saturating_add(datagrams);
+        self.sealed.1 = self.sealed.1.saturating_add(datagrams);
+    }
+
     fn take(&mut self, message: Option<&[u8]>) {
         match message {
             Some(message) => {
@@ -169,7 +208,7 @@ impl Wire {
             if self.together || number == 1 {
                 match udp::send(self.socket.as_fd(), many, self.peer, segment, 0) {
                     Ok(()) => {
-                        counts.datagrams += number;
+                        counts.gone(number);
                         continue;
                     }
                     // A device, or a kernel, that cannot: one by one from now on.
@@ -184,7 +223,7 @@ impl Wire {
             }
             for one in many.chunks(self.datagram) {
                 match udp::send(self.socket.as_fd(), one, self.peer, None, 0) {
-                    Ok(()) => counts.datagrams += 1,
+                    Ok(()) => counts.gone(1),
                     Err(_) => counts.no_room += 1,
                 }
             }

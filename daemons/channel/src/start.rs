@@ -3,7 +3,7 @@
 use crate::{receive, send, serve};
 use levee_daemon::{Descriptors, Fatal, Kit, One, begin, whole};
 use levee_ipc::warden::channel::{ChannelPart, Shape, Wire};
-use levee_oneway::{Form, KEY, Secret};
+use levee_oneway::{Form, KEY, Keys, Secret};
 use std::os::fd::OwnedFd;
 use zeroize::Zeroizing;
 
@@ -16,7 +16,8 @@ const FILE: usize = 2 * KEY + 1;
 #[derive(Default)]
 struct Given {
     shape: One<Shape>,
-    wire: One<(Wire, [OwnedFd; 2])>,
+    wire: One<(Wire, Vec<OwnedFd>)>,
+    next: One<OwnedFd>,
 }
 
 impl Kit for Given {
@@ -25,11 +26,8 @@ impl Kit for Given {
     fn take(&mut self, part: ChannelPart, with: Descriptors) -> Result<(), Fatal> {
         match part {
             ChannelPart::Shape(shape) => self.shape.put(shape),
-            ChannelPart::Wire(wire) => {
-                let two = with.all().try_into();
-                let two = two.map_err(|_| Fatal::new("take a part", "a wire has two descriptors"))?;
-                self.wire.put((wire, two))
-            }
+            ChannelPart::Wire(wire) => self.wire.put((wire, with.all())),
+            ChannelPart::Next => self.next.put(with.one()?),
             other => Err(Fatal::new("take a part", format!("{other:?} comes later"))),
         }
     }
@@ -41,7 +39,11 @@ pub struct Far {
     pub wire: Wire,
     pub socket: OwnedFd,
     pub form: Form,
-    pub secret: Secret,
+    pub keys: Keys,
+    /// How often it was given a key that is none, in the place of another.
+    pub no_keys: u64,
+    /// Where it is kept up to where the other host was heard, where that one sends.
+    pub heard: Option<OwnedFd>,
 }
 
 /// Takes what the warden gives, then carries messages until the warden says stop or is gone.
@@ -53,8 +55,12 @@ pub fn run() -> Result<(), Fatal> {
     let shape = given.shape.needed("shape of messages")?;
     match given.wire.get() {
         None => serve::run(shape, beginning),
-        Some((wire, [socket, key])) => {
-            let far = far(shape, wire, socket, &key)?;
+        Some((wire, with)) => {
+            let mut with = with.into_iter();
+            let (Some(socket), Some(key)) = (with.next(), with.next()) else {
+                return Err(Fatal::new("begin", "a wire has a socket and a key"));
+            };
+            let far = far(shape, wire, (socket, with.next()), &key, given.next.get().as_ref())?;
             if far.wire.sends {
                 send::run(shape, far, beginning)
             } else {
@@ -64,15 +70,42 @@ pub fn run() -> Result<(), Fatal> {
     }
 }
 
-fn far(shape: Shape, wire: Wire, socket: OwnedFd, key: &OwnedFd) -> Result<Far, Fatal> {
+fn far(
+    shape: Shape,
+    wire: Wire,
+    (socket, heard): (OwnedFd, Option<OwnedFd>),
+    key: &OwnedFd,
+    next: Option<&OwnedFd>,
+) -> Result<Far, Fatal> {
     let fault = |why: &str| Fatal::new("begin", why);
     let [datagram, message] = [wire.datagram, shape.size].map(|size| usize::try_from(size).unwrap_or(0));
     let form = Form::new(datagram, message, wire.repair);
     let form = form.ok_or_else(|| fault("no block can be sent in datagrams of that size"))?;
+    let current = secret(key, &wire)?;
+    // One that nobody uses yet keeps nothing from passing.
+    let (next, no_keys) = match next.map(|next| secret(next, &wire)) {
+        None => (None, 0),
+        Some(Ok(next)) => (Some(next), 0),
+        Some(Err(_)) => (None, 1),
+    };
+    Ok(Far { wire, socket, form, keys: Keys { current, next }, no_keys, heard })
+}
+
+fn secret(key: &OwnedFd, wire: &Wire) -> Result<Secret, Fatal> {
     let text = whole(key, FILE).map_err(|why| Fatal::new("read the channel's key", why))?;
-    let key = octets(&text).ok_or_else(|| fault("the channel's key is not 64 hexadecimal digits"))?;
-    let secret = Secret::new(key, wire.name.as_str());
-    Ok(Far { wire, socket, form, secret })
+    let key = octets(&text);
+    let key = key.ok_or_else(|| Fatal::new("begin", "the channel's key is not 64 hexadecimal digits"))?;
+    Ok(Secret::new(key, wire.name.as_str()))
+}
+
+/// The keys that come in the place of those before.
+///
+/// # Errors
+/// One of them is none.
+pub fn keys(with: Descriptors, wire: &Wire) -> Result<Keys, Fatal> {
+    let mut secrets = with.all().into_iter().map(|key| secret(&key, wire));
+    let current = secrets.next().ok_or_else(|| Fatal::new("take a part", "it has no key"))??;
+    Ok(Keys { current, next: secrets.next().transpose()? })
 }
 
 fn octets(text: &[u8]) -> Option<Zeroizing<[u8; KEY]>> {

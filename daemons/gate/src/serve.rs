@@ -359,8 +359,10 @@ impl Gate {
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
-                    // No site has a protection at a label whose stacks must agree: less than was asked for it does not give.
-                    if record.ciphers.is_some() {
+                    // No site has a protection at a label whose stacks must agree, nor workstations with a second tunnel beside others
+                    // without: less than was asked for it does not give.
+                    let outside = record.layered && !self.sockets.iter().all(Socket::is_within);
+                    if record.ciphers.is_some() || outside {
                         self.close(id)?;
                         self.peers.closed(id);
                         continue;

@@ -66,7 +66,11 @@ impl Sockets {
     /// The way to `remote` through the newest socket that carries ESP too.
     pub fn path(&self, remote: SocketAddr) -> Option<Path> {
         let fits = |socket: &&Socket| socket.marker && socket.address.is_ipv4() == remote.is_ipv4();
-        let socket = self.all.iter().rev().find(fits)?;
+        // What is behind a second tunnel is reached by the loopback interface.
+        let near =
+            |socket: &&Socket| fits(socket) && socket.address.ip().is_loopback() == remote.ip().is_loopback();
+        let newest = || self.all.iter().rev();
+        let socket = newest().find(near).or_else(|| newest().find(fits))?;
         Some(Path { local: socket.address, remote, marker: true })
     }
 

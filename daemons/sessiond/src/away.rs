@@ -13,8 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The file, in sessiond's directory.
 const FILE: &str = "last-ran";
-/// Its last word where the run ended in good order.
+/// Its last word where the run ended in good order, and where the host has failed under one and the log does not say so yet.
 const ENDED: &str = "end";
+const UNSAID: &str = "unsaid";
 /// Its length in bytes: a boot's name (a UUID), two times in milliseconds, padded.
 const LENGTH: usize = 96;
 /// How often it is written, at most; where the grace time is short, an eighth of that.
@@ -28,7 +29,7 @@ pub struct Away {
     every: Duration,
     /// When it was written last, since the host's start.
     written: Duration,
-    /// The host has been started since the last run, which had not ended in good order.
+    /// The host has been started since a run that had not ended in good order, and the log does not say so.
     host_failed: bool,
 }
 
@@ -38,8 +39,18 @@ struct Moment {
     boot: String,
     since_boot: u64,
     wall: u64,
-    /// The run ended then, in good order.
-    ended: bool,
+    run: Run,
+}
+
+/// What is known of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    /// It goes on, or did not end in good order.
+    Began,
+    /// The same; and that the host had failed before it is not in the log.
+    Unsaid,
+    /// It ended in good order.
+    Ended,
 }
 
 /// What the kernel calls this run of the host. To be asked before the sandbox is entered.
@@ -65,11 +76,15 @@ impl Away {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR)?);
         let every = BEAT.min(grace / 8);
-        let now = Moment::now(&boot, false);
+        let now = Moment::now(&boot, Run::Began);
         let mut bytes = [0; LENGTH];
         let last = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| Moment::parse(&bytes));
         let away = last.as_ref().and_then(|last| now.after(last));
-        let host_failed = last.is_some_and(|last| !last.ended && last.boot != now.boot);
+        let host_failed = match &last {
+            Some(last) => last.run == Run::Unsaid || (last.run == Run::Began && last.boot != now.boot),
+            // One that is not whole says nothing; before the first run there is none.
+            None => file.metadata()?.len() > 0,
+        };
         let mut this = Self { file, boot, every, written: Duration::ZERO, host_failed };
         this.write()?;
         // If the host fails before the next write, the disk must not say that a run had ended.
@@ -88,7 +103,8 @@ impl Away {
     /// The kernel's.
     pub fn write(&mut self) -> io::Result<()> {
         self.written = since_boot();
-        self.file.write_all_at(&Moment::now(&self.boot, false).bytes(), 0)
+        let run = if self.host_failed { Run::Unsaid } else { Run::Began };
+        self.file.write_all_at(&Moment::now(&self.boot, run).bytes(), 0)
     }
 
     /// Writes that sessiond ends in good order: everything else is on the disk.
@@ -96,20 +112,26 @@ impl Away {
     /// # Errors
     /// The kernel's.
     pub fn end(&mut self) -> io::Result<()> {
-        self.file.write_all_at(&Moment::now(&self.boot, true).bytes(), 0)
+        let run = if self.host_failed { Run::Unsaid } else { Run::Ended };
+        self.file.write_all_at(&Moment::now(&self.boot, run).bytes(), 0)
     }
 
-    /// Whether the host went down under the last run: what was not on the disk is lost.
+    /// Whether the host went down under an earlier run, and the log does not say so yet: what was not on the disk then is lost.
     pub fn host_failed(&self) -> bool {
         self.host_failed
+    }
+
+    /// It is in the log, on the disk.
+    pub fn said(&mut self) {
+        self.host_failed = false;
     }
 }
 
 impl Moment {
-    fn now(boot: &str, ended: bool) -> Self {
+    fn now(boot: &str, run: Run) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self { boot: boot.to_owned(), since_boot: millis(since_boot()), wall: millis(wall), ended }
+        Self { boot: boot.to_owned(), since_boot: millis(since_boot()), wall: millis(wall), run }
     }
 
     /// How long after `earlier`; `None` where a clock went back.
@@ -123,8 +145,12 @@ impl Moment {
 
     fn bytes(&self) -> [u8; LENGTH] {
         let mut bytes = [b' '; LENGTH];
-        let ended = if self.ended { ENDED } else { "" };
-        let text = format!("{} {} {} {ended} ", self.boot, self.since_boot, self.wall);
+        let run = match self.run {
+            Run::Began => "",
+            Run::Unsaid => UNSAID,
+            Run::Ended => ENDED,
+        };
+        let text = format!("{} {} {} {run} ", self.boot, self.since_boot, self.wall);
         bytes.iter_mut().zip(text.bytes()).for_each(|(to, from)| *to = from);
         if let Some(last) = bytes.last_mut() {
             *last = b'\n';
@@ -138,12 +164,13 @@ impl Moment {
         let boot = words.next()?.to_owned();
         let mut number = || words.next()?.parse().ok();
         let (since_boot, wall) = (number()?, number()?);
-        let ended = match words.next() {
-            None => false,
-            Some(ENDED) => words.next().is_none().then_some(true)?,
+        let run = match words.next() {
+            None => Run::Began,
+            Some(ENDED) => Run::Ended,
+            Some(UNSAID) => Run::Unsaid,
             Some(_) => return None,
         };
-        Some(Self { boot, since_boot, wall, ended })
+        words.next().is_none().then_some(Self { boot, since_boot, wall, run })
     }
 }
 
@@ -155,7 +182,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(30);
 
     fn moment(boot: &str, since_boot: u64, wall: u64) -> Moment {
-        Moment { boot: boot.into(), since_boot, wall, ended: false }
+        Moment { boot: boot.into(), since_boot, wall, run: Run::Began }
     }
 
     #[test]
@@ -175,9 +202,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_what_is_not_whole_is_not_believed() {
         let now = moment("0f5c1f9e-6d3b-4c63-9d1a-5b6c7d8e9f00", u64::MAX, u64::MAX);
-        assert_eq!(Moment::parse(&now.bytes()), Some(now.clone()));
-        let ended = Moment { ended: true, ..now.clone() };
-        assert_eq!(Moment::parse(&ended.bytes()), Some(ended));
+        for run in [Run::Began, Run::Unsaid, Run::Ended] {
+            let now = Moment { run, ..now.clone() };
+            assert_eq!(Moment::parse(&now.bytes()), Some(now));
+        }
         let bytes = now.bytes();
         assert_eq!(Moment::parse(&bytes[..LENGTH - 1]), None);
         assert_eq!(Moment::parse(&[0; LENGTH]), None);
@@ -193,11 +221,33 @@ mod tests {
         let open = |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE).unwrap().0;
         assert!(!open("a").host_failed(), "the first run");
         assert!(!open("a").host_failed(), "a crash of sessiond");
-        assert!(open("b").host_failed());
         let mut last = open("b");
+        assert!(last.host_failed());
+        last.said();
         last.end().unwrap();
         assert!(!open("c").host_failed());
         assert!(open("d").host_failed(), "that it runs is written at the start");
+    }
+
+    #[test]
+    fn that_the_host_failed_is_known_until_the_log_says_so_however_often_it_is_begun_or_ended() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let open = |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE).unwrap().0;
+        drop(open("a"));
+        // Runs that end before they can write to the log, or in good order without it.
+        assert!(open("b").host_failed());
+        assert!(open("b").host_failed());
+        open("b").write().unwrap();
+        open("b").end().unwrap();
+        let mut last = open("b");
+        assert!(last.host_failed());
+        last.said();
+        last.write().unwrap();
+        assert!(!open("b").host_failed());
+        // One that the crash has torn.
+        std::fs::write(place.path().join(FILE), [0; LENGTH]).unwrap();
+        assert!(open("b").host_failed());
     }
 
     #[test]

@@ -16,9 +16,9 @@ use std::net::IpAddr;
 /// To a vault.
 pub fn to_vault(message: ToVault) -> SessiondToVault {
     match message {
-        ToVault::Open { id, inner, owner, reach, ciphers } => {
+        ToVault::Open { id, inner, owner, reach, ciphers, layered } => {
             let selectors = selectors(&inner, &reach);
-            let record = SessionRecord { id, inner, selectors, ciphers };
+            let record = SessionRecord { id, inner, selectors, ciphers, layered };
             match owner {
                 Some(owner) => SessiondToVault::OpenTheirs { record, owner },
                 None => SessiondToVault::Open(record),

@@ -198,13 +198,27 @@ impl Daemon {
     /// Serves until the warden says stop or is gone.
     pub fn run(mut self) -> Result<(), Fatal> {
         self.warden.say(SessiondRequest::Compartments);
-        let start = if self.away.host_failed() { UNSURE } else { "the log goes on" };
-        self.pending.entries.push((Weight::Note, server(Action::Start, start)));
+        self.began();
         self.look_at_all().map_err(|e| Fatal::new("read the credentials", e))?;
         self.carry_out();
         while self.turn()? {}
         self.finish();
         Ok(())
+    }
+
+    /// Says that the log goes on; and that something may be missing, until a record of that is on the disk.
+    fn began(&mut self) {
+        let torn = self.audit.torn().map(|torn| (Weight::End, torn));
+        if !self.away.host_failed() {
+            self.pending.entries.push((Weight::Note, server(Action::Start, "the log goes on")));
+            return;
+        }
+        let start = (Weight::End, server(Action::Start, UNSURE));
+        let entries: Vec<(Weight, Entry)> = std::iter::once(start).chain(torn).collect();
+        if self.audit.write(&entries, self.clock.now(), true) {
+            self.away.said();
+            self.still_here();
+        }
     }
 
     /// In good order: what was counted is written and the log's end is signed. Sessions stay in the store.

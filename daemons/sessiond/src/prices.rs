@@ -93,7 +93,7 @@ fn seconds(now: Time) -> u64 {
 pub fn carried(site: &Site, label: &Label, protected: &Protected) -> Option<Carried> {
     let vault = site.vault();
     let interval = vault.constant_interval(label).or(protected.interval);
-    let plain = !vault.is_layered()
+    let plain = !vault.has_second_tunnel()
         && !vault.agrees(label)
         && vault.workers(label) == 1
         && vault.arguments().is_empty()

@@ -106,7 +106,7 @@ pub fn serve() -> Result<(), Fatal> {
     let away = Away::open(directory.as_fd(), boot, site.server().grace())
         .map_err(|e| Fatal::new("read when it ran last", e))?;
     let store = Store::open(directory.as_fd()).map_err(|e| Fatal::new("open the store", e))?;
-    let audit = AuditLog::open(directory.as_fd(), &auditor, known, clock.now())
+    let audit = AuditLog::open(directory.as_fd(), &auditor, known, away.0.host_failed(), clock.now())
         .map_err(|e| Fatal::new("open the audit log", e))?;
     let open = |name| place(directory.as_fd(), name).map_err(|e| Fatal::new("open the credentials", e));
     let passwords = Passwords::start(open("credentials")?, open("second-factors")?, bell)

@@ -327,7 +327,13 @@ mod tests {
         }
 
         fn open(&mut self, id: SessionId) {
-            let record = || SessionRecord { id, inner: Vec::new(), selectors: Vec::new(), ciphers: None };
+            let record = || SessionRecord {
+                id,
+                inner: Vec::new(),
+                selectors: Vec::new(),
+                ciphers: None,
+                layered: false,
+            };
             self.vaults.send(&self.label, || SessiondToVault::Open(record()), || None);
         }
     }

@@ -8,10 +8,11 @@ use levee_esp::{
 use levee_ipc::vault::{self, Cipher, Refusal, SaReport, SessionRecord};
 use levee_session::SessionId;
 
-/// A session's policy; `None` when a row makes no sense, which then must not be read as any other.
-pub fn policy(record: SessionRecord) -> Option<SessionPolicy> {
+/// The policy of a session that goes by this socket alone, or by any; `None` when a row makes no sense, which then must not be read as
+/// any other.
+pub fn policy(record: SessionRecord, only: Option<usize>) -> Option<SessionPolicy> {
     let rows = record.selectors.iter().map(selector).collect::<Option<Vec<_>>>()?;
-    Some(SessionPolicy { inner: record.inner, selectors: SelectorSet::new(rows) })
+    Some(SessionPolicy { inner: record.inner, selectors: SelectorSet::new(rows), only })
 }
 
 fn selector(row: &vault::Selector) -> Option<Selector> {
@@ -67,6 +68,7 @@ pub fn refusal(error: InstallError) -> Refusal {
         InstallError::Keys => Refusal::KeyLength,
         InstallError::Full => Refusal::Full,
         InstallError::Aggregation => Refusal::Aggregation,
+        InstallError::Outside => Refusal::Outside,
     }
 }
 

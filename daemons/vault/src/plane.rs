@@ -461,6 +461,7 @@ mod tests {
         let policy = SessionPolicy {
             inner: vec!["10.0.0.2".parse().unwrap()],
             selectors: SelectorSet::new(vec![all]),
+            only: None,
         };
         let (mut sad, session) = (Sad::new(side), SessionId::from_random([1; 16]));
         sad.open_session(session, policy).unwrap();

@@ -137,8 +137,12 @@ impl Vault {
     fn open(&mut self, record: SessionRecord, owner: Option<DomainName>) {
         let id = record.id;
         self.ciphers.protect(id, record.ciphers.clone());
+        // Without the second tunnel nothing passes of a session that goes within it.
+        let within = self.plane.sockets().iter().position(Socket::is_within).filter(|_| record.layered);
         let taken = self.leases.take(id, owner, monotonic())
-            && convert::policy(record).is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
+            && record.layered == within.is_some()
+            && convert::policy(record, within)
+                .is_some_and(|policy| self.plane.sad.open_session(id, policy).is_ok());
         if taken {
             self.peers.opened(id);
         } else {

@@ -57,7 +57,7 @@ impl tunnel::Stack for Stack {
             ToStack::Open(record) => {
                 let id = record.id;
                 let open = |policy| self.sad.open_session(id, policy).is_ok();
-                FromStack::Taken(convert::policy(record).is_some_and(open))
+                FromStack::Taken(convert::policy(record, None).is_some_and(open))
             }
             ToStack::Close(id) => {
                 self.sad.close_session(id);

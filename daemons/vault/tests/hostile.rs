@@ -235,6 +235,65 @@ fn the_vault_follows_a_peer_that_moves() {
 }
 
 #[test]
+fn a_session_within_the_second_tunnel_has_no_packet_and_no_key_by_another_way() {
+    let (bench, peer) = hostile(false);
+    let layered = || SessionRecord { layered: true, ..record(session(1), Place::Server) };
+    // Where there is no second tunnel such a session is nowhere, nor what it had.
+    bench.server.vault.sessiond.send(&SessiondToVault::Open(layered())).unwrap();
+    assert!(matches!(hear(&bench.server.vault.sessiond), VaultToSessiond::Closed(id) if id == session(1)));
+    assert_eq!(bench.server.vault.report().sa_count, 0);
+    drop(peer);
+
+    // The same with the socket that the second tunnel's end sends to beside the one that the world reaches.
+    let within = levee_sys::ns::in_net(bench.server.outer.as_fd(), || {
+        levee_sys::udp::steering_group("127.0.0.1:4500".parse().unwrap(), SLOTS, 4 << 20, &steering_key())
+    });
+    let (within, group) = (within.unwrap().unwrap(), &bench.server.group);
+    within.admit(OTHER_SLOT).unwrap();
+    group.admit(OTHER_SLOT).unwrap();
+    let sockets = [group, &within].map(|group| (group.address(), group.slot(OTHER_SLOT).unwrap()));
+    let tun = levee_sys::ns::in_net(bench.server.compartment.as_fd(), || {
+        let options = levee_sys::tun::Options { multi_queue: false, exclusive: true, vnet_header: false };
+        levee_sys::tun::open("tun1", options)
+    });
+    let tun = tun.unwrap().unwrap();
+    let vault = Vault::start(Place::Server, tun.as_fd(), &sockets);
+    vault.open(layered());
+    let spi = |n| spi_of(SLOTS, OTHER_SLOT, n);
+    let keys = |n: u32, peer: Option<&str>| {
+        let secret = |up| levee_ipc::Secret::new(common::peer::material(n, up)).unwrap();
+        let message = KeyerToVault::Install {
+            session: session(1),
+            cipher: Cipher::Aes256Gcm,
+            esn: true,
+            inbound: levee_ipc::vault::Sa { spi: spi(n), keying_material: secret(true) },
+            outbound: levee_ipc::vault::Sa { spi: 0x00a0_0000 | n, keying_material: secret(false) },
+            peer: peer.map(|peer| peer.parse().unwrap()),
+            aggregation: None,
+        };
+        vault.keyer.send(&message).unwrap();
+        hear(&vault.keyer)
+    };
+    let refused = keys(1, Some("192.0.2.2:4500"));
+    assert!(matches!(refused, VaultToKeyer::Refused { reason: Refusal::Outside, .. }), "{refused:?}");
+    let taken = keys(2, Some("127.64.0.0:4500"));
+    assert!(matches!(taken, VaultToKeyer::Installed { .. }), "{taken:?}");
+    // A datagram that would do is not looked at by the socket that the world reaches.
+    let mut outside = Peer::with(&bench.client, group.address(), 2, spi(2));
+    let request = outside.seal(&echo(CLIENT_INNER, SERVER_INNER, 1));
+    outside.send(&request);
+    vault.reaches("outside", 1);
+    assert_eq!((vault.count("packets-in"), vault.report().sas[0].packets), (0, (0, 0)));
+    assert_eq!(vault.report().sas[0].peer, Some("127.64.0.0:4500".parse().unwrap()));
+    // By the other it is.
+    let from = levee_sys::ns::in_net(bench.server.outer.as_fd(), || {
+        std::net::UdpSocket::bind("127.64.0.0:4500").map(|socket| socket.send_to(&request, within.address()))
+    });
+    assert_eq!(from.unwrap().unwrap().unwrap(), request.len());
+    vault.reaches("packets-in", 1);
+}
+
+#[test]
 fn a_session_has_keys_for_its_own_ciphers_alone_whatever_its_label_has() {
     let (bench, _peer) = hostile(false);
     let vault = &bench.server.vault;

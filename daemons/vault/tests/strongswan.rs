@@ -111,6 +111,7 @@ impl World {
             inner: vec![ip(INSIDE[0].1), ip(INSIDE[1].1)],
             selectors: vec![row("10.9.1.0/24", "10.9.2.0/24"), row("fd00:1::/64", "fd00:2::/64")],
             ciphers: None,
+            layered: false,
         });
         let plain = ns::in_net(outer.as_fd(), || UdpSocket::bind("192.0.2.1:500")).unwrap().unwrap();
         plain.set_nonblocking(true).unwrap();

@@ -118,10 +118,16 @@ impl Way {
                 started.to().give(ChannelPart::Shape(shape), &[]).map_err(|e| fault(&e))?;
                 if let Some(wire) = wires::told(asked) {
                     let none = || fault(&"it has no wire");
-                    let key = state::secret(&state::channel_key(&options.state, asked.name()));
-                    let key = key.map_err(|e| fault(&e))?;
-                    let with = [networks.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
+                    let keys = state::channel_keys(&options.state, asked.name());
+                    let (key, next) = keys.map_err(|e| fault(&e))?;
+                    let heard = (!wire.sends).then(|| state::channel_heard(&options.state, asked.name()));
+                    let heard = heard.transpose().map_err(|e| fault(&e))?;
+                    let two = [networks.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
+                    let with: Vec<_> = two.into_iter().chain(heard.iter().map(AsFd::as_fd)).collect();
                     started.to().give(ChannelPart::Wire(wire), &with).map_err(|e| fault(&e))?;
+                    if let Some(next) = next {
+                        started.to().give(ChannelPart::Next, &[next.as_fd()]).map_err(|e| fault(&e))?;
+                    }
                 }
                 started.into_process()
             }
@@ -155,6 +161,30 @@ impl Way {
         }
     }
 
+    /// Gives its process, where that runs, the keys that there are now; `None` where both ends are here.
+    ///
+    /// # Errors
+    /// What they are, and why they cannot be read: it goes on with those that it has.
+    pub fn rekey(
+        &self,
+        process: Option<&Process>,
+        options: &Options,
+    ) -> Option<Result<(), (String, String)>> {
+        self.asked.wire()?;
+        let told = |process: &Process| -> std::io::Result<()> {
+            let (key, next) = state::channel_keys(&options.state, self.asked.name())?;
+            let with: Vec<_> = std::iter::once(&key).chain(&next).map(AsFd::as_fd).collect();
+            if process.tell_as(ChannelPart::Keys { next: next.is_some() }, &with).is_err() {
+                process.kill();
+            }
+            Ok(())
+        };
+        let object = || format!("key of the channel {}", self.asked.name());
+        let fault = |e: std::io::Error| (object(), format!("it goes on with what it has: {e}"));
+        // One that does not run has them when it is started.
+        Some(process.map_or(Ok(()), told).map_err(fault))
+    }
+
     /// Has it say what it has carried.
     pub fn ask(process: &Process) {
         let asked = match process.key.role {
@@ -168,7 +198,7 @@ impl Way {
 
     /// What it has carried, as it said last.
     pub fn counted(&mut self, counted: Vec<(String, u64)>) {
-        self.counted = counted.into_iter().take(16).collect();
+        self.counted = counted.into_iter().take(24).collect();
     }
 
     /// What it has carried, for operators.

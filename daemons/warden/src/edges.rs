@@ -14,6 +14,9 @@ pub const PARTITION: &str = "partition/";
 /// What the name of a channel's wire begins with there: no label's name has one slash.
 pub const CHANNEL: &str = "channel/";
 
+/// What the name of a labelled network's own rules begins with there; its place in the site file follows.
+pub const NETWORK: &str = "network/";
+
 /// The interfaces of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edges {
@@ -38,8 +41,8 @@ pub struct Edge {
     pub unlabelled: Vec<(IpNet, Label)>,
     /// Its packets carry labels: what the label's namespace has is the end of a wire.
     pub is_labelled: bool,
-    /// How many of its hosts are known at once, of each family; `None` on a wire, whose other end is one neighbour.
-    pub neighbours: Option<u16>,
+    /// How many of its hosts are known at once, of each family; on a labelled network at this label.
+    pub neighbours: u16,
 }
 
 impl Edges {
@@ -78,7 +81,7 @@ impl Edge {
             hosts: network.hosts().to_vec(),
             unlabelled: network.unlabelled().to_vec(),
             is_labelled: network.domain().is_some(),
-            neighbours: site.neighbours(network),
+            neighbours: site.neighbours_of_each(network),
         }
     }
 }

@@ -46,7 +46,7 @@ fn exactly(to: SocketAddr) -> Rule {
     rule(to.ip(), bits, to.port()..=to.port(), true)
 }
 
-/// A server reaches its steering group, and ports of clients on other hosts.
+/// A server reaches its steering group, and ports of clients on other hosts. Which addresses the host has the kernel knows.
 fn rules_of_server(own: &[SocketAddr], tunnel: SocketAddr) -> Vec<Rule> {
     let here = own.iter().map(|own| rule(own.ip(), if own.is_ipv4() { 32 } else { 128 }, ANY, false));
     // The host itself by any name («this host», RFC 1122 3.2.1.3, as Linux takes it, too), and groups.
@@ -66,11 +66,12 @@ fn rules_of_server(own: &[SocketAddr], tunnel: SocketAddr) -> Vec<Rule> {
 fn made(
     block: u32,
     rules: &[Rule],
+    here: &[Rule],
     make: impl FnOnce() -> io::Result<(Vec<(SocketAddr, OwnedFd)>, OwnedFd)>,
 ) -> io::Result<Layer> {
     let group = Cgroup::create_own(&format!("levee/sockets-{block}"), LIMITS).map(Group);
     let group = group.map_err(io::Error::other)?;
-    let (outer, inner) = reach::within(&group.0, rules, make).map_err(io::Error::other)??;
+    let (outer, inner) = reach::within(&group.0, rules, here, make).map_err(io::Error::other)??;
     Ok(Layer { outer, inner, _group: group })
 }
 
@@ -79,7 +80,7 @@ fn made(
 /// # Errors
 /// The kernel's, with the address.
 pub fn server(block: u32, own: &[SocketAddr], tunnel: SocketAddr) -> io::Result<Layer> {
-    made(block, &rules_of_server(own, tunnel), || {
+    made(block, &rules_of_server(own, tunnel), &[exactly(tunnel)], || {
         let bind = |address: &SocketAddr| {
             let socket = patiently(|| levee_sys::udp::bind_whole(*address, QUEUE));
             Ok((*address, socket.map_err(|e| named("the second tunnel's UDP socket", *address, &e))?))
@@ -96,8 +97,8 @@ pub fn server(block: u32, own: &[SocketAddr], tunnel: SocketAddr) -> io::Result<
 pub fn workstation(block: u32, server: SocketAddr) -> io::Result<Layer> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let rules = [exactly(server), rule(Ipv4Addr::LOCALHOST, 32, CLIENTS, true)];
-    made(block, &rules, || {
+    let here = rule(Ipv4Addr::LOCALHOST, 32, CLIENTS, true);
+    made(block, &[exactly(server), here.clone()], &[here], || {
         let outer = levee_sys::udp::bind_whole(SocketAddr::new(any, 0), QUEUE)?;
         let address = levee_sys::udp::local_address(outer.as_fd())?;
         Ok((vec![(address, outer)], levee_sys::udp::bind(within(0), QUEUE)?))

@@ -37,8 +37,8 @@ pub mod planned;
 mod process;
 pub mod programs;
 mod rest;
+mod rooting;
 pub mod rules;
-
 pub mod selinux;
 mod server;
 mod service;

@@ -112,7 +112,10 @@ impl Makers {
         let over = |(label, making): (&LabelName, &Making)| Some((label.clone(), making.maker.over()?));
         let over: Vec<_> = self.running.iter().filter_map(over).collect();
         let take = |(label, result): (LabelName, Result<(), String>)| {
-            let mut unfinished = self.running.remove(&label)?.unfinished.into_iter();
+            let Making { maker, unfinished, .. } = self.running.remove(&label)?;
+            // One that is late lives still.
+            maker.kill();
+            let mut unfinished = unfinished.into_iter();
             let finish = |()| unfinished.try_for_each(Unfinished::finish).map_err(|e| e.to_string());
             let result = result.and_then(finish).map_err(|why| format!("cannot make its images: {why}"));
             Some((label, result))

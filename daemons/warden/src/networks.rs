@@ -8,7 +8,7 @@
 //! partition's namespace while it does not.
 
 use crate::compartment::{Network as Namespace, set};
-use crate::edges::{Edge, Edges, PARTITION, TUNNEL};
+use crate::edges::{Edge, Edges, NETWORK, PARTITION, TUNNEL};
 use crate::labelled::wire::{self, Wire};
 use crate::options::Options;
 use crate::pinned::{self, Pinned};
@@ -70,8 +70,8 @@ impl Networks {
     fn attach_all(&mut self, site: &Site, run: &Path) -> Result<()> {
         let outer = self.outer.try_clone().map_err(|e| Error::new("keep a network namespace", e))?;
         let (pins, labelled) = (&run.join(state::NETWORKS), &run.join(state::LABELLED));
-        let wired = || site.networks().iter().filter(|network| network.domain().is_some());
-        let interfaces: Vec<&str> = wired().map(|network| network.interface().as_str()).collect();
+        let wired = || site.networks().iter().enumerate().filter(|(_, network)| network.domain().is_some());
+        let interfaces: Vec<&str> = wired().map(|(_, network)| network.interface().as_str()).collect();
         wire::clear(labelled, &interfaces, outer.as_fd())?;
         let too_many = || Error::invalid("list a network's labels", "there are too many");
         let mut wanted: BTreeMap<LabelName, Label> = BTreeMap::new();
@@ -116,7 +116,7 @@ impl Networks {
     }
 
     /// The rules are in the labels' namespaces: now the wires to them, and the interface last of all.
-    fn attach_wire(&mut self, site: &Site, network: &Network, pins: &Path) -> Result<()> {
+    fn attach_wire(&mut self, site: &Site, (place, network): (usize, &Network), pins: &Path) -> Result<()> {
         let no_domain = || Error::invalid("part a network's packets", "its domain is not the site's");
         let domain = network.domain().and_then(|doi| site.domain(doi)).ok_or_else(no_domain)?;
         let edge = Edge::of(site, network, network.labels().low());
@@ -124,6 +124,8 @@ impl Networks {
         let wire = Wire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
         self.wires.push(wire);
         let Some(wire) = self.wires.last_mut() else { return Ok(()) };
+        let name = LabelName::new(&format!("{NETWORK}{place}"));
+        self.rules.load(&name.map_err(|e| Error::invalid("name a network", e.to_string()))?, wire.ns())?;
         let at = |one: &&Attached| !one.is_partitions() && network.labels().contains(&one.label);
         for attached in self.attached.values().filter(at) {
             wire.lay(&attached.label, attached.place.ns())?;

@@ -8,12 +8,12 @@ use crate::edges::PARTITION;
 use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
-use crate::maker::Maker;
 use crate::making::Image;
 use crate::networks::{self, Attached};
 use crate::options::Options;
 use crate::pinned;
 use crate::programs::{Images, Wanted};
+use crate::rooting::Rooting;
 use crate::uids::Uids;
 use crate::waits::{Source, Waits};
 use crate::{Fatal, log, selinux};
@@ -91,8 +91,7 @@ pub struct Partition {
     has_interfaces: bool,
     /// Whether something of an earlier run has its files open.
     held: Held,
-    /// Who makes its root.
-    maker: Option<Maker>,
+    rooting: Rooting,
     state: State,
     logs: Option<Logs>,
     starts: u32,
@@ -138,7 +137,7 @@ impl Partition {
                     rule,
                     has_interfaces: networks::has_interfaces(site, asked.name()),
                     held: Held::default(),
-                    maker: None,
+                    rooting: Rooting::default(),
                     state: State::Waits,
                     logs: None,
                     starts: 0,
@@ -194,10 +193,11 @@ impl Partition {
         matches!(self.state, State::Ends(..))
     }
 
-    /// The image of its own root, once it is there, if it is to have one. One that is not there is made, unless the makers have enough to do.
+    /// The image of its own root, once it is there, if it is to have one. It is made where what the site names has changed, unless the makers
+    /// have enough to do.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be looked at, or made.
     pub fn root(
         &mut self,
         images: &Images,
@@ -206,19 +206,7 @@ impl Partition {
         waits: &mut Waits,
     ) -> Option<Result<Option<PathBuf>, Fatal>> {
         let wanted = Wanted::root(Path::new(self.asked.root()?));
-        let made = match self.maker.as_ref().map(Maker::over) {
-            Some(None) => return Some(Ok(None)),
-            Some(Some(made)) => made.map_err(|why| Fatal::new("make its root", why)),
-            None => Ok(()),
-        };
-        self.maker = None;
-        Some(made.and_then(|()| {
-            let image = images.find(&wanted);
-            if image.is_none() && !busy {
-                self.maker = Some(images.make(&wanted, &options.programs, waits)?);
-            }
-            Ok(image)
-        }))
+        Some(self.rooting.image(&wanted, images, busy, &options.programs, waits))
     }
 
     /// Whether it is to wait, since something of an earlier run has its files open still.
@@ -311,6 +299,7 @@ impl Partition {
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
         let since = Instant::now();
         let running = Running { compartment, since, watches: Watches::default(), network };
+        self.rooting.forget();
         self.state = State::Runs(Box::new(running));
         self.starts = self.starts.saturating_add(1);
         attached.map_or(Ok(()), Attached::open).map_err(|e| fault(&e))
@@ -403,12 +392,12 @@ impl Partition {
 
     /// Whether its root is being made.
     pub fn is_making(&self) -> bool {
-        self.maker.is_some()
+        self.rooting.is_making()
     }
 
     /// Kills what is in it; when that has ended it is off, or starts again.
     fn end(&mut self, off: Option<String>) {
-        self.maker.take().iter().for_each(Maker::kill);
+        self.rooting.forget();
         self.state = match std::mem::replace(&mut self.state, State::Waits) {
             State::Runs(mut running) => {
                 // Its end shows on its pidfd; if it cannot be killed it has ended already.

@@ -111,6 +111,27 @@ pub struct Server {
     postures: postures::Postures,
 }
 
+/// The second tunnel, at these addresses, where the site has one. Those of the tunnel and of IKE are others then.
+fn second_tunnel(
+    site: &Site,
+    block: u32,
+    own: &[SocketAddr],
+    [tunnel, ike]: [&mut Vec<SocketAddr>; 2],
+) -> Result<Option<Layer>, Fatal> {
+    if !site.vault().has_second_tunnel() {
+        return Ok(None);
+    }
+    if site.vault().is_layered() {
+        // Nothing from outside reaches keyer and vaults, and nothing that they send leaves, but through the second tunnel.
+        tunnel.clear();
+        ike.clear();
+    }
+    let within = outer::within(site.server().tunnel_port());
+    tunnel.push(within);
+    let made = layer::server(block, own, within).map_err(|e| Fatal::new("open the second tunnel", e));
+    made.map(Some)
+}
+
 impl Server {
     /// Makes the outer sockets and starts the standing processes. Returns once all of them are at work.
     ///
@@ -129,16 +150,8 @@ impl Server {
         let steering = SteeringKey::random().map_err(fault)?;
         let mut addresses: Vec<_> = at(site.server().tunnel_port()).collect();
         let mut ike_addresses: Vec<_> = at(site.server().ike_port()).collect();
-        let mut layer = None;
-        if site.vault().is_layered() {
-            // Nothing from outside reaches keyer and vaults, and nothing that they send leaves, but through the second tunnel.
-            let within = outer::within(site.server().tunnel_port());
-            addresses = vec![within];
-            ike_addresses.clear();
-            let all: Vec<_> = at(site.server().layer_port()).collect();
-            let made = layer::server(uids.block(), &all, within);
-            layer = Some(made.map_err(|e| Fatal::new("open the second tunnel", e))?);
-        }
+        let all: Vec<_> = at(site.server().layer_port()).collect();
+        let layer = second_tunnel(&site, uids.block(), &all, [&mut addresses, &mut ike_addresses])?;
         let tunnels = outer::tunnels(&addresses, site.server().slots(), &steering).map_err(fault)?;
         let ike = outer::ike(ike_addresses.into_iter()).map_err(|e| Fatal::new("open IKE", e))?;
         let none = || Fatal::new("open the trusted path", "the site file gives the server no address");

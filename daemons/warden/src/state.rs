@@ -6,7 +6,7 @@ use crate::options::Options;
 use levee_ipc::signer::PPK_ID;
 use levee_policy::site::CheckpointPlace;
 use levee_policy::{HostName, PpkId, Site};
-use rustix::fs::{AtFlags, FlockOperation, Gid, Uid, chownat, flock};
+use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, chownat, flock};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use std::fs::{File, OpenOptions, Permissions};
@@ -231,6 +231,32 @@ pub const WIRES: &str = "wires";
 /// The key of a one-way channel from or to another host, below the state directory.
 pub fn channel_key(state: &Path, channel: &levee_policy::ChannelName) -> std::path::PathBuf {
     state.join("channels").join(format!("{channel}.key"))
+}
+
+/// The keys of a channel, to be given on: the one in use, and where one was made (`levee enrol rotate`) the one that will follow it.
+///
+/// # Errors
+/// As [`secret`].
+pub fn channel_keys(
+    state: &Path,
+    channel: &levee_policy::ChannelName,
+) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
+    // No channel's name has a slash, so that it is no other channel's.
+    let next = match secret(&state.join(format!("channels/next/{channel}.key"))) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        next => Some(next?),
+    };
+    Ok((secret(&channel_key(state, channel))?, next))
+}
+
+/// The file that says up to where the other host of a one-way channel was heard, below the state directory; begun where there is none.
+///
+/// # Errors
+/// The kernel's.
+pub fn channel_heard(state: &Path, channel: &levee_policy::ChannelName) -> io::Result<OwnedFd> {
+    let path = state.join("channels").join(format!("{channel}.heard"));
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
 /// Where the server's halves of the PPKs are, below the state directory: `HOST.key`, and those before them in `former/`.

@@ -58,12 +58,12 @@ impl ChannelWire {
         outer: BorrowedFd<'_>,
         state: &Path,
     ) -> Result<Self> {
-        let path = state::channel_key(state, channel.name());
-        let key = state::secret(&path).map_err(|e| {
+        let keys = state::channel_keys(state, channel.name()).map_err(|e| {
+            let path = state::channel_key(state, channel.name());
             let remedy = "levee enrol channel makes one, and both hosts have the same";
             Error::invalid(format!("use {} ({remedy})", path.display()), e.to_string())
         });
-        match key.and_then(|_| begin(rules, channel, wire, &name, &place, outer)) {
+        match keys.and_then(|_| begin(rules, channel, wire, &name, &place, outer)) {
             Ok(socket) => {
                 let (channel, counts) = (channel.name().clone(), Counts::default());
                 Ok(Self { channel, name, place, socket, counts })

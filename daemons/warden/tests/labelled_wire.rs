@@ -43,7 +43,7 @@ impl Host {
             hosts: Vec::new(),
             unlabelled: Vec::new(),
             is_labelled: true,
-            neighbours: None,
+            neighbours: 64,
         };
         let domain =
             Domain::new(16, TagForm::Enumerated, [(0, 3), (2, 5)], [(0, 1), (3, 9), (70, 900)]).unwrap();
@@ -310,7 +310,7 @@ fn a_link_with_no_room_for_ipv6_beside_a_label_is_not_taken() {
             hosts: Vec::new(),
             unlabelled: Vec::new(),
             is_labelled: true,
-            neighbours: None,
+            neighbours: 64,
         };
         let mut wire = Wire::take(&edge, &domain, 1, outer.as_fd(), pins.path()).unwrap();
         let laid = wire.lay(&label, compartment.as_fd());

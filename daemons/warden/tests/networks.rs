@@ -4,8 +4,9 @@
 use levee_policy::{LabelName, Site};
 use levee_sys::net::Net;
 use levee_sys::ns;
+use levee_warden::Options;
 use levee_warden::edges::Edges;
-use levee_warden::networks::Attached;
+use levee_warden::networks::{Attached, Networks};
 use levee_warden::pinned::release_others;
 use levee_warden::rules::Reason;
 use levee_warden::rules::Rules;
@@ -390,27 +391,7 @@ fn a_host_in_made_up_names_fills_its_networks_part_of_the_table_of_neighbours_an
 }
 
 /// Asks in thirty made-up names where the server is: by ARP, and by neighbour solicitation (RFC 4861).
-const ASKS: &str = "
-import socket, struct
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-raw.bind(('eth0', 0))
-mac = raw.getsockname()[4]
-server4, server6 = socket.inet_aton('192.168.7.1'), socket.inet_pton(socket.AF_INET6, 'fd07::1')
-for n in range(100, 130):
-    name = socket.inet_aton('192.168.7.%d' % n)
-    request = struct.pack('!HHBBH', 1, 0x800, 6, 4, 1) + mac + name + bytes(6) + server4
-    raw.send(b'\\xff' * 6 + mac + b'\\x08\\x06' + request)
-    name = socket.inet_pton(socket.AF_INET6, 'fd07::%d' % n)
-    group = socket.inet_pton(socket.AF_INET6, 'ff02::1:ff00:1')
-    asks = struct.pack('!BBHI', 135, 0, 0, 0) + server6 + b'\\x01\\x01' + mac
-    summed = name + group + struct.pack('!II', len(asks), 58) + asks
-    total = sum(struct.unpack('!%dH' % (len(summed) // 2), summed))
-    total = (total & 0xffff) + (total >> 16)
-    total = ~((total & 0xffff) + (total >> 16)) & 0xffff
-    asks = asks[:2] + struct.pack('!H', total) + asks[4:]
-    header = struct.pack('!IHBB', 6 << 28, len(asks), 58, 255) + name + group
-    raw.send(b'\\x33\\x33\\xff\\x00\\x00\\x01' + mac + b'\\x86\\xdd' + header + asks)
-";
+const ASKS: &str = include_str!("../../../tests/system/probes/asks.py");
 
 #[test]
 fn who_asks_for_the_server_in_made_up_names_is_known_by_no_more_of_them_than_there_is_room_for() {
@@ -432,6 +413,61 @@ fn who_asks_for_the_server_in_made_up_names_is_known_by_no_more_of_them_than_the
     }
     drop(network);
     attached.detach(world.outer.as_fd()).unwrap();
+}
+
+/// As the site's network, but for two labels, whose packets carry them.
+fn labelled() -> String {
+    let domain = "\n[[domain]]\ndoi = 16\nlevels = { UNCLASSIFIED = 1, CONFIDENTIAL = 2, SECRET = 5 }\ncategories = { NATO = 0, MED = 9 }\n";
+    let labels = "labels = \"CONFIDENTIAL..SECRET\"\ndomain = 16";
+    let (before, network) =
+        text().split_once("[[network]]").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    format!("{before}{domain}\n[[network]]{}", network.replace("label = \"SECRET\"", labels))
+}
+
+/// Begins connections at SECRET in thirty made-up names: with CIPSO's label, and with CALIPSO's.
+const BEGINS: &str = include_str!("../../../tests/system/probes/begins.py");
+
+#[test]
+fn on_a_labelled_network_made_up_names_fill_its_part_of_the_table_of_neighbours_and_no_more() {
+    let mut world = World::new();
+    world.site = Site::parse(&labelled()).unwrap_or_else(|problems| panic!("{problems:?}"));
+    ns::in_net(world.outer.as_fd(), || made_up_names_on_a_labelled_network(&world)).unwrap();
+}
+
+/// In the network where the interface is.
+fn made_up_names_on_a_labelled_network(world: &World) {
+    let (place, programs) = (world.directory.path().to_str().unwrap(), Path::new(RULES).parent().unwrap());
+    let words =
+        ["--server", "site.toml", "--state", place, "--run", place, "--programs", programs.to_str().unwrap()];
+    let options = Options::parse(words.map(str::to_owned)).unwrap();
+    let mut networks = Networks::attach(&world.site, &labelled(), &options).unwrap();
+    world.tunnel(networks.at(&world.label()).expect("it has a network"));
+    let link = fs::File::open(world.directory.path().join("labelled/ship0")).unwrap();
+    let shown = run(link.as_fd(), "ip", &["-br", "link", "show", "ship0"]).1;
+    let address = shown.split_ascii_whitespace().nth(2).expect("an address").to_owned();
+    let known = |six: &str| {
+        let (done, all) = run(link.as_fd(), "ip", &[six, "neigh", "show", "dev", "ship0", "nud", "all"]);
+        assert!(done, "{all}");
+        all.lines().filter(|line| !line.contains("NOARP")).count()
+    };
+    // An address that is being looked at does not answer yet.
+    eventually("some are known", || {
+        ok(world.remote.as_fd(), "python3", &["-c", ASKS]);
+        known("-4") > 0 && known("-6") > 0
+    });
+    for version in ["-4", "-6"] {
+        assert!(known(version) <= KNOWN, "{version}: {} are known that asked", known(version));
+    }
+    let asked = [known("-4"), known("-6")];
+    eventually("who begins connections is known", || {
+        ok(world.remote.as_fd(), "python3", &["-c", BEGINS, &address]);
+        known("-4") > asked[0] && known("-6") > asked[1]
+    });
+    for version in ["-4", "-6"] {
+        // Of two labels each has half.
+        assert!(known(version) <= KNOWN + KNOWN / 2, "{version}: {} are known", known(version));
+    }
+    networks.detach();
 }
 
 /// Says what comes to the interface eth0 of a network, for two seconds, after it has said that it looks.

@@ -169,3 +169,50 @@ fn an_image_with_a_file_that_has_holes_is_as_large_as_it_reads() {
     let why = programs::make(&Wanted::root(&image), memory.root()).unwrap_err();
     assert!(why.contains("it is larger than 4 GiB"), "{why}");
 }
+
+#[test]
+fn roots_have_the_room_in_memory_together_and_one_that_does_not_fit_leaves_the_others_whole() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (place, memory) = (tempfile::tempdir().unwrap(), memory("3m"));
+    let [first, second] = ["first", "second"].map(|name| place.path().join(name));
+    for (root, octet) in [(&first, 7), (&second, 8)] {
+        fs::create_dir(root).unwrap();
+        fs::write(root.join("file"), vec![octet; 2 << 20]).unwrap();
+    }
+    let make = |root: &Path| programs::make(&Wanted::root(root), memory.root());
+    make(&first).unwrap();
+    let [name] = &names(&memory)[..] else { panic!("{:?}", names(&memory)) };
+    let image = format!("/proc/self/fd/{}/{name}", memory.root().as_raw_fd());
+    let before = fs::read(&image).unwrap();
+    let why = make(&second).unwrap_err();
+    assert!(why.contains("No space left") && why.contains("second"), "{why}");
+    assert!(names(&memory) == [name.clone()] && fs::read(&image).unwrap() == before);
+    // There is room once the first has become smaller.
+    fs::remove_file(first.join("file")).unwrap();
+    make(&first).unwrap();
+    make(&second).unwrap();
+    assert_eq!(names(&memory).len(), 2);
+}
+
+#[test]
+fn a_device_is_no_root_and_an_erofs_with_one_in_it_is_none_either() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (place, memory) = (tempfile::tempdir().unwrap(), memory("3m"));
+    let node = |at: &Path, kind| {
+        mknodat(CWD, at, kind, Mode::from_raw_mode(0o666), makedev(7, 0)).unwrap();
+    };
+    let (tree, image) = (place.path().join("tree"), place.path().join("image"));
+    fs::create_dir(&tree).unwrap();
+    for kind in [FileType::BlockDevice, FileType::CharacterDevice, FileType::Fifo] {
+        let device = place.path().join(format!("{kind:?}"));
+        node(&device, kind);
+        let why = programs::make(&Wanted::root(&device), memory.root()).unwrap_err();
+        assert!(why.contains("neither a directory nor an image"), "{kind:?}: {why}");
+    }
+    node(&tree.join("device"), FileType::BlockDevice);
+    let made = Command::new("mkfs.erofs").arg("-x-1").args([&image, &tree]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let why = programs::make(&Wanted::root(&image), memory.root()).unwrap_err();
+    assert!(why.contains("fsck.erofs"), "{why}");
+    assert_eq!(names(&memory), Vec::<String>::new());
+}

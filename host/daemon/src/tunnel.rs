@@ -54,9 +54,16 @@ impl Socket {
         given.into_iter().enumerate().map(watch).collect()
     }
 
+    /// Whether it is on the loopback interface, where the second tunnel's end is: nothing else comes or goes by it.
+    pub fn is_within(&self) -> bool {
+        self.address.ip().is_loopback()
+    }
+
     /// The number of the socket by which `address` is reached; `None` when there is none of its family.
     pub fn reaching(all: &[Self], address: SocketAddr) -> Option<usize> {
-        all.iter().position(|socket| socket.address.is_ipv4() == address.is_ipv4())
+        let family = |socket: &Self| socket.address.is_ipv4() == address.is_ipv4();
+        let near = |socket: &Self| family(socket) && socket.is_within() == address.ip().is_loopback();
+        all.iter().position(near).or_else(|| all.iter().position(family))
     }
 }
 

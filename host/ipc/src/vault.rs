@@ -39,6 +39,8 @@ pub struct SessionRecord {
     pub selectors: Vec<Selector>,
     /// What its keys may be for, beside what [`SessiondToVault::Ciphers`] says of all; `None`: that alone says so.
     pub ciphers: Option<Vec<Cipher>>,
+    /// Whether its packets come and go within the second tunnel alone: by the socket on the loopback interface.
+    pub layered: bool,
 }
 
 /// sessiond (on a workstation: the TPE) → vault.
@@ -272,4 +274,6 @@ pub enum Refusal {
     Aggregation,
     /// The posture in force has not this cipher.
     Cipher,
+    /// Its peer is not behind the second tunnel, and the session goes within that alone.
+    Outside,
 }

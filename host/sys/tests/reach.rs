@@ -1,9 +1,12 @@
 //! Whom sockets of a control group may send datagrams to, whoever has them. Needs root.
 
 use levee_sys::cgroup::{Cgroup, Limits};
+use levee_sys::net::Net;
+use levee_sys::ns::{in_net, new_net};
 use levee_sys::reach::{Rule, within};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
 
 fn rule(to: &str, bits: u8, ports: std::ops::RangeInclusive<u16>, may: bool) -> Rule {
     Rule { to: (to.parse().unwrap(), bits), ports, may }
@@ -31,7 +34,7 @@ fn datagrams_go_where_the_first_rule_that_knows_the_destination_lets_them_and_no
         rule("::", 0, 0..=u16::MAX, false),
         rule("0.0.0.0", 0, 1_024..=u16::MAX, true),
     ];
-    let made = within(&group, &rules, || (listener("0.0.0.0"), listener("::"))).unwrap();
+    let made = within(&group, &rules, &rules, || (listener("0.0.0.0"), listener("::"))).unwrap();
     assert_eq!(std::fs::read_to_string("/proc/self/cgroup").unwrap(), before, "it is back where it was");
     let sends = |from: &UdpSocket, to: SocketAddr| from.send_to(b"x", to).map_err(|e| e.kind()).err();
     let refused = Some(ErrorKind::PermissionDenied);
@@ -55,5 +58,52 @@ fn datagrams_go_where_the_first_rule_that_knows_the_destination_lets_them_and_no
         let came = (0..9).filter(|_| socket.recv(&mut [0]).is_ok()).count();
         assert_eq!(came, count, "{socket:?}");
     }
+    group.remove().unwrap();
+}
+
+#[test]
+fn whichever_of_its_addresses_a_datagram_names_what_is_for_this_host_goes_where_it_may_here() {
+    let name = format!("levee-test-{}-here", std::process::id());
+    let limits = Limits { memory: 64 << 20, processes: 64, cpu_percent: Limits::ANY_TIME };
+    let mut group = Cgroup::create(&name, limits).expect("a control group; run as root");
+    let net = new_net().unwrap();
+    let mut inside = Net::in_ns(net.as_fd()).unwrap();
+    inside.add_veth("one", "two", None).unwrap();
+    for (interface, address) in [
+        ("lo", "127.0.0.1/8"),
+        ("lo", "2001:db8::1/128"),
+        ("one", "192.0.2.1/24"),
+        ("one", "2001:db8:1::2/64"),
+    ] {
+        // (The kernel may have given the first by itself.)
+        let _ = inside.add_address(interface, address.parse().unwrap());
+    }
+    ["lo", "one", "two"].into_iter().for_each(|interface| inside.set_up(interface).unwrap());
+    in_net(net.as_fd(), || {
+        let may = listener("127.0.0.1");
+        let own = ["192.0.2.1", "127.0.0.2", "2001:db8::1", "::1"].map(listener);
+        let here = [may.local_addr().unwrap()].map(|to| Rule {
+            to: (to.ip(), 32),
+            ports: to.port()..=to.port(),
+            may: true,
+        });
+        let any = [rule("0.0.0.0", 0, 0..=u16::MAX, true), rule("::", 0, 0..=u16::MAX, true)];
+        let made = within(&group, &any, &here, || (listener("0.0.0.0"), listener("::"))).unwrap();
+        let sends = |to: SocketAddr| {
+            let from = if to.is_ipv4() { &made.0 } else { &made.1 };
+            from.send_to(b"x", to).map_err(|e| e.kind()).err()
+        };
+        assert_eq!(sends(may.local_addr().unwrap()), None);
+        for own in &own {
+            assert_eq!(sends(own.local_addr().unwrap()), Some(ErrorKind::PermissionDenied), "{own:?}");
+            own.set_nonblocking(true).unwrap();
+            assert!(own.recv(&mut [0]).is_err(), "{own:?} has heard it");
+        }
+        for other in ["192.0.2.9:7", "[2001:db8:1::9]:7"] {
+            assert_eq!(sends(other.parse().unwrap()), None, "{other} is another host's");
+        }
+        assert_eq!(may.recv(&mut [0]).unwrap(), 1);
+    })
+    .unwrap();
     group.remove().unwrap();
 }

@@ -4,6 +4,7 @@ use super::Run;
 use super::draw::{count, human};
 use super::figures::{self, lines};
 use super::plots::{self, Beside, Figure};
+use super::tables::named;
 use crate::design::Layout;
 use crate::experiment::{Arm, Home, Mediation, Path, Unit, Use};
 use crate::paper::Paper;
@@ -54,6 +55,7 @@ fn overviews(run: &Run, paper: &Paper, layout: Layout) -> Vec<Figure> {
             .filter(|l| l.copy == 0)
             .map(|l| Beside {
                 name: l.name.clone(),
+                shown: l.shown.clone(),
                 colour: l.colour,
                 ratios: l.points.iter().map(|p| p.1 / middle).collect(),
                 theirs: theirs(&in_the_paper(&l.name)),
@@ -63,7 +65,8 @@ fn overviews(run: &Run, paper: &Paper, layout: Layout) -> Vec<Figure> {
         for m in paper.means.iter().filter(|m| m.workload == workload) {
             if all.iter().all(|l| in_the_paper(&l.name) != m.arm) {
                 rows.push(Beside {
-                    name: format!("{} (absent here)", m.arm),
+                    name: m.arm.clone(),
+                    shown: format!("{} (absent here)", m.arm),
                     colour: 0,
                     ratios: Vec::new(),
                     theirs: theirs(&m.arm),
@@ -76,7 +79,7 @@ fn overviews(run: &Run, paper: &Paper, layout: Layout) -> Vec<Figure> {
             "The paper prints no mean for it, only a picture; see appendix G below."
         };
         let caption = format!(
-            "{number}, {workload}: the rate of every set-up over that of I- M- F-, client and server {}. Box, whiskers and points: \
+            "{number}, {workload}: the rate of every set-up over that of the plain link (I- M- F-), client and server {}. Box, whiskers and points: \
              here. {what}",
             layout.name()
         );
@@ -212,7 +215,8 @@ fn floods(run: &Run, paper: Option<&Paper>) -> Markup {
             let sum = |f: fn(&UdpStep) -> f64| of.iter().map(f).sum::<f64>();
             let (sent, got, time) = (sum(|s| s.sent as f64), sum(|s| s.delivered as f64), sum(|s| s.seconds));
             if sent > 0.0 {
-                let name = format!("{arm}, here, {} ({} floods)", layout.name(), of.len());
+                let shown = figures::in_words(run, &arm);
+                let name = format!("{shown}, here, {} ({} floods)", layout.name(), of.len());
                 rows.push(row("here", &name, sent, got, sent * bits / time, got * bits / time));
             }
         }
@@ -265,7 +269,7 @@ fn ledger(run: &Run, layout: Layout, arm: &str) -> Option<Markup> {
     let middle = quantile(&rates, 0.5)?;
     Some(html! {
         tr {
-            td { (arm) ", " (layout.name()) }
+            td { (named(run, arm)) ", " (layout.name()) }
             td.n { (of.len()) }
             @for (_, f) in LEDGER { td.n { (sum(f)) } }
             td.n { (human(middle)) }

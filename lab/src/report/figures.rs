@@ -1,6 +1,7 @@
 //! Which figures a run has: from its samples and summary to [`plots`].
 
 use super::Run;
+use super::answer::{few_words, few_words_of};
 use super::plots::{self, Figure, Line};
 use crate::analysis::{Effect, time_per_unit};
 use crate::design::Layout;
@@ -17,6 +18,15 @@ pub fn arms(run: &Run) -> Vec<String> {
         .map(|a| a.name.clone())
         .filter(|n| run.manifest.absent.iter().all(|(a, _)| a != n))
         .collect()
+}
+
+/// An arm as figures and rows show it: in few words, and by its name where another arm has the same.
+pub fn in_words(run: &Run, name: &str) -> String {
+    let all = &run.manifest.experiment.arms;
+    let Some(arm) = all.iter().find(|arm| arm.name == name) else { return name.to_owned() };
+    let words = few_words(arm);
+    let others = all.iter().filter(|other| few_words(other) == words).count();
+    if others > 1 { format!("{words} ({name})") } else { words }
 }
 
 /// The values of each arm on one workload and layout.
@@ -38,8 +48,9 @@ pub fn lines(run: &Run, unit: &Unit, layout: Layout) -> Vec<Line> {
             for l in of.iter().filter(|s| s.accepted).filter_map(|s| s.outcome.as_ref()?.latency.as_ref()) {
                 latency.merge(l);
             }
-            let name = if copy == 1 { format!("{arm} (again)") } else { arm.clone() };
-            out.push(Line { name, colour, copy, points, latency });
+            let again = |name: &str| if copy == 1 { format!("{name} (again)") } else { name.to_owned() };
+            let (name, shown) = (again(arm), again(&in_words(run, arm)));
+            out.push(Line { name, shown, colour, copy, points, latency });
         }
     }
     out
@@ -52,7 +63,13 @@ pub fn forests(run: &Run) -> Vec<Figure> {
         .layouts
         .iter()
         .map(|l| {
-            let of: Vec<&Effect> = run.summary.effects.iter().filter(|e| e.layout == *l).collect();
+            let of: Vec<(&Effect, String)> = run
+                .summary
+                .effects
+                .iter()
+                .filter(|e| e.layout == *l)
+                .map(|e| (e, in_words(run, &e.arm)))
+                .collect();
             let caption = format!(
                 "Cost over the baseline, client and server {}: time per unit of work as a ratio, with its 95 % \
                  interval. Shaded: this machine's noise floor, from the baseline against itself. A dot inside \
@@ -160,28 +177,29 @@ pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
     let mut by_path = Vec::new();
     let mut by_session = Vec::new();
     for mode in Mediation::ALL {
-        let m = mode.level();
-        for (session, f) in [(Home::Here, "F-"), (Home::Elsewhere, "F")] {
+        let m = few_words_of(mode).unwrap_or("not mediated");
+        for (session, f) in [(Home::Here, ""), (Home::Elsewhere, ", second server")] {
             if let (Some((c, a)), Some((_, b))) =
                 (time(Path::Link, mode, session), time(Path::Tunnel, mode, session))
             {
-                by_path.push((format!("{m} {f}"), c, [("I-".to_owned(), a), ("I".to_owned(), b)]));
+                by_path.push((format!("{m}{f}"), c, [("link".to_owned(), a), ("tunnel".to_owned(), b)]));
             }
         }
-        for (path, i) in [(Path::Link, "I-"), (Path::Tunnel, "I")] {
+        for (path, i) in [(Path::Link, "link"), (Path::Tunnel, "tunnel")] {
             if let (Some((c, a)), Some((_, b))) =
                 (time(path, mode, Home::Here), time(path, mode, Home::Elsewhere))
             {
-                by_session.push((format!("{i} {m}"), c, [("F-".to_owned(), a), ("F".to_owned(), b)]));
+                let ends = [("one server".to_owned(), a), ("second server".to_owned(), b)];
+                by_session.push((format!("{i}, {m}"), c, ends));
             }
         }
     }
     let u = if unit.kind.is_bulk() { "ns per byte" } else { "µs per transaction" };
     let mut out = Vec::new();
-    for (what, lines) in [("I", by_path), ("F", by_session)] {
+    for (what, words, lines) in [("I", "link and tunnel", by_path), ("F", "one server and two", by_session)] {
         if lines.len() > 1 {
             let caption = format!(
-                "{}, client and server {}: median time against the level of {what}. Lines that are not parallel interact.",
+                "{}, client and server {}: median time with {words} (factor {what}). Lines that are not parallel interact.",
                 unit.id,
                 layout.name()
             );

@@ -87,7 +87,7 @@ fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Mark
             }
         }
     };
-    table(&format!("time per unit of work, over {base}"), workloads, &rows)
+    table(&format!("time per unit of work, over {}", figures::in_words(run, &base)), workloads, &rows)
 }
 
 /// What the first of each pair of arms adds to the second.
@@ -110,17 +110,24 @@ fn added_by(
 
 /// The arms that could not be built, one line a reason.
 pub fn absent(run: &Run) -> Markup {
-    let mut reasons: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for arm in &run.manifest.experiment.arms {
         if let Some(why) = why_not(run, &arm.name) {
-            reasons.entry(why).or_default().push(&arm.name);
+            reasons.entry(why).or_default().push(figures::in_words(run, &arm.name));
         }
     }
     html! {
         @if !reasons.is_empty() {
             p { "Declared, absent, and not filled in:" }
-            ul { @for (why, arms) in reasons { li.quiet { (why) ": " (arms.join(", ")) } } }
+            ul { @for (why, arms) in reasons { li.quiet { (why) ": " (arms.join("; ")) } } }
         }
+    }
+}
+
+/// What there is for one layout: folded, but for the first, which is what a reader came for.
+pub fn beside_the_first(number: usize, layout: Layout, what: &Markup) -> Markup {
+    html! {
+        @if number == 0 { (what) } @else { details { summary { "The same, client and server " (layout.name()) } (what) } }
     }
 }
 
@@ -134,13 +141,18 @@ pub fn glance(run: &Run) -> Markup {
         ("what mediation adds on the same path", mediated(run)),
         ("what a second server adds to the first's own", elsewhere(run)),
     ];
-    html! {
-        @for &layout in layouts {
-            @if layouts.len() > 1 { h3 { "Client and server " (layout.name()) } }
+    let tables = |layout: Layout| {
+        html! {
             (against_the_baseline(run, layout, &workloads))
             @for (title, pairs) in &pairs {
                 @if let Some(added) = added_by(run, layout, &workloads, (title, pairs)) { (added) }
             }
+        }
+    };
+    html! {
+        @for (i, &layout) in layouts.iter().enumerate() {
+            @if layouts.len() > 1 && i == 0 { h3 { "Client and server " (layout.name()) } }
+            (beside_the_first(i, layout, &tables(layout)))
         }
         p.quiet {
             "×1.10 is ten percent more time for each byte, request or connection, with the 95 % interval. Coloured: a cost or \
@@ -183,13 +195,20 @@ fn wire(y: i32, x: i32, to: i32, (label, dashed): (&str, bool)) -> Markup {
 }
 
 impl Drawing {
-    fn row(&mut self, arms: &str, client: (&str, &str), between: (&str, bool), server: (&str, &str)) {
+    fn row(
+        &mut self,
+        (arms, levels): (&str, &str),
+        client: (&str, &str),
+        between: (&str, bool),
+        server: (&str, &str),
+    ) {
         let y = self.y;
         self.rows.push(html! {
-            (place(y, 130, 220, client))
-            (wire(y, 350, 620, between))
+            (place(y, 158, 202, client))
+            (wire(y, 360, 620, between))
             (place(y, 620, 270, server))
-            text x="8" y=(y + 34) class="head" { (arms) }
+            text x="8" y=(y + 24) class="head" { (arms) }
+            text x="8" y=(y + 42) class="small" { (levels) }
         });
         self.y += ROW;
     }
@@ -231,10 +250,10 @@ pub fn set_up(run: &Run) -> Markup {
     };
     let mut d = Drawing { rows: Vec::new(), y: 10 };
     let here = ("namespace", "levee-lab serve, a plain daemon");
-    d.row("I- M- F-", ("namespace", CLIENT), ("veth, MTU 1500", false), here);
+    d.row(("plain link", "I- M- F-"), ("namespace", CLIENT), ("veth, MTU 1500", false), here);
     if has(Path::Link, false, Home::Elsewhere) {
         let there = ("another namespace", "the same program");
-        d.row("I- M- F", ("the same", CLIENT), ("veth of its own", false), there);
+        d.row(("plain link", "I- M- F"), ("the same", CLIENT), ("veth of its own", false), there);
     }
     for way in WAYS {
         let [path, mediated] = [way.1 == Path::Tunnel, way.2];
@@ -247,7 +266,12 @@ pub fn set_up(run: &Run) -> Markup {
             (true, Home::Here) => ("session's namespace", "vault ═ ESP in UDP over veth ═ vault"),
             (true, Home::Elsewhere) => ("session of server one", "vault ═ ESP in UDP over veth ═ vault"),
         };
-        d.row(way.0, (client, CLIENT), (between, path), way.4);
+        let words = match (path, mediated) {
+            (false, _) => "link, mediated",
+            (true, true) => "tunnel, mediated",
+            (true, false) => "tunnel",
+        };
+        d.row((words, way.0), (client, CLIENT), (between, path), way.4);
     }
     let is_federated = has(Path::Link, true, Home::Elsewhere)
         || [false, true].into_iter().any(|mediated| has(Path::Tunnel, mediated, Home::Elsewhere));

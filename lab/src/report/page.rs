@@ -22,7 +22,7 @@ fn key(run: &Run) -> Markup {
     html! {
         p.key {
             @for (i, arm) in figures::arms(run).iter().enumerate() {
-                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (arm) } " "
+                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (figures::in_words(run, arm)) } " "
             }
         }
     }
@@ -72,7 +72,7 @@ impl Section {
 
     fn whole(&self) -> Markup {
         html! {
-            section id=(self.id) {
+            section id=(self.id) class=[self.folded.then_some("folded")] {
                 h2 { (self.title) }
                 @if self.folded { details { summary { "Show" } (self.body) } } @else { (self.body) }
             }
@@ -128,7 +128,11 @@ fn sections(run: &Run) -> Vec<Section> {
     let any_cost = s.effects.iter().any(|e| e.cost.is_some());
     let at_a_glance = html! {
         (glance::glance(run))
-        @if any_cost { @for f in &figures::forests(run) { (f) } }
+        @if any_cost {
+            @for (i, (f, layout)) in figures::forests(run).iter().zip(&m.form.layouts).enumerate() {
+                (glance::beside_the_first(i, *layout, &html! { (f) }))
+            }
+        }
     };
     let mut all = vec![
         Section::open("glance", "At a glance", at_a_glance),

@@ -48,6 +48,8 @@ fn number(v: f64) -> String {
 pub struct Line {
     /// Arm, with a mark for the second copy of the baseline.
     pub name: String,
+    /// The same in words.
+    pub shown: String,
     /// Its colour.
     pub colour: usize,
     /// Second copy of the baseline: drawn hollow.
@@ -88,10 +90,10 @@ const FOREST: [&str; 11] = [
 ];
 
 /// Ratios with their intervals on a log axis, each row's noise floor shaded behind it.
-pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
+pub fn forest(name: &str, caption: &str, effects: &[(&Effect, String)]) -> Figure {
     let mut csv = Csv::new(&FOREST);
-    let rows: Vec<_> = effects.iter().filter_map(|e| Some((*e, e.cost?))).collect();
-    for (e, c) in &rows {
+    let rows: Vec<_> = effects.iter().filter_map(|(e, shown)| Some((*e, shown, e.cost?))).collect();
+    for (e, _, c) in &rows {
         let (r, lo, hi) = c.ratio();
         let floor = ((-e.floor).exp(), e.floor.exp());
         csv.row((
@@ -106,9 +108,9 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
         ));
     }
     // in doublings, so that half and double are alike
-    let floors = || rows.iter().map(|(e, _)| e.floor).filter(|f| f.is_finite());
-    let least = rows.iter().map(|(_, c)| c.lo).chain(floors().map(|f| -f)).fold(-0.03_f64, f64::min);
-    let most = rows.iter().map(|(_, c)| c.hi).chain(floors()).fold(0.03_f64, f64::max);
+    let floors = || rows.iter().map(|(e, ..)| e.floor).filter(|f| f.is_finite());
+    let least = rows.iter().map(|(.., c)| c.lo).chain(floors().map(|f| -f)).fold(-0.03_f64, f64::min);
+    let most = rows.iter().map(|(.., c)| c.hi).chain(floors()).fold(0.03_f64, f64::max);
     let room = (most - least) * 0.04;
     let (left, right) = ((least - room) / LN_2, (most + room) / LN_2);
     let height = 60 + 26 * rows.len() as u32;
@@ -131,7 +133,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             .label_style(text(14, &MUTED))
             .x_label_formatter(&|v| format!("×{}", short(v.exp2())))
             .draw()?;
-        for (i, (e, c)) in rows.iter().enumerate() {
+        for (i, (e, shown, c)) in rows.iter().enumerate() {
             let y = rows.len() as f64 - i as f64 - 0.5;
             let f = if e.floor.is_finite() { e.floor / LN_2 } else { right };
             chart
@@ -147,7 +149,7 @@ pub fn forest(name: &str, caption: &str, effects: &[&Effect]) -> Figure {
             )])?;
             chart.draw_series([Circle::new((c.estimate / LN_2, y), 4, colour.filled())])?;
             let (_, py) = chart.backend_coord(&(0.0, y));
-            let label = format!("{}  {}", e.workload, e.arm);
+            let label = format!("{}  {shown}", e.workload);
             root.draw(&Text::new(label, (8, py - 7), text(14, &INK)))?;
             let (r, lo, hi) = c.ratio();
             let said = format!("{r:.3} ({lo:.3}–{hi:.3})");
@@ -204,7 +206,7 @@ pub fn boxes(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
                 Circle::new((*v, y + dy), 2, colour.mix(0.7).filled())
             }))?;
             let (_, py) = chart.backend_coord(&(lo, y));
-            root.draw(&Text::new(l.name.clone(), (8, py - 8), text(14, &INK)))?;
+            root.draw(&Text::new(l.shown.clone(), (8, py - 8), text(14, &INK)))?;
         }
         Ok(())
     });
@@ -216,6 +218,8 @@ pub fn boxes(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figure {
 pub struct Beside {
     /// Its name.
     pub name: String,
+    /// In words, where it is one of ours.
+    pub shown: String,
     /// Its colour.
     pub colour: usize,
     /// Every trial over the median of the baseline; none where it is absent.
@@ -285,7 +289,7 @@ pub fn beside(name: &str, caption: &str, rows: &[Beside]) -> Figure {
                 let diamond = [(px, py - 8), (px + 6, py), (px, py + 8), (px - 6, py), (px, py - 8)];
                 root.draw(&PathElement::new(diamond, BAD.stroke_width(2)))?;
             }
-            root.draw(&Text::new(r.name.clone(), (8, py - 8), text(14, &INK)))?;
+            root.draw(&Text::new(r.shown.clone(), (8, py - 8), text(14, &INK)))?;
         }
         Ok(())
     });
@@ -333,7 +337,7 @@ pub fn histograms(name: &str, caption: &str, unit: &str, lines: &[Line]) -> Figu
                 Rectangle::new([(a, 0), (a + step, *c)], series(l.colour).mix(0.75).filled())
             }))?;
             chart.draw_series([PathElement::new([(lo, 0), (hi, 0)], MUTED.stroke_width(1))])?;
-            area.draw(&Text::new(l.name.clone(), (8, 24), text(14, &INK)))?;
+            area.draw(&Text::new(l.shown.clone(), (8, 24), text(14, &INK)))?;
             if i + 1 == lines.len() {
                 for v in ticks(lo, hi, 7) {
                     let (px, _) = chart.backend_coord(&(v, 0));

@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::draw::{human, nanos};
+use super::figures;
 use crate::analysis::{Cell, Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::experiment::Home;
@@ -55,6 +56,12 @@ fn grouped<'a, T: 'a>(
     })
 }
 
+/// An arm in a row: in words, then as samples have it.
+pub fn named(run: &Run, arm: &str) -> Markup {
+    let shown = figures::in_words(run, arm);
+    html! { (shown) @if !shown.contains(arm) { " " small.quiet { (arm) } } }
+}
+
 /// The class of a row that begins a group.
 fn first(is_first: bool) -> Option<&'static str> {
     is_first.then_some("first")
@@ -92,7 +99,7 @@ pub fn effects(run: &Run, layout: Layout) -> Markup {
                 @for (is_first, e) in grouped(of, |e| &e.workload) {
                     tr class=[first(is_first)] {
                         td { (e.workload) }
-                        td { (e.arm) }
+                        td { (named(run, &e.arm)) }
                         td.n { (median(e, &base)) }
                         td.n { (median(e, &e.arm)) }
                         td { (kind(e).map_or("", Kind::unit)) }
@@ -174,7 +181,7 @@ fn beside(run: &Run, obs: &[Obs], layout: Layout, row: &Row, bulk: bool) -> Vec<
                 };
                 let change = |log: f64| percent(change(log));
                 rows.push(html! {
-                    td { (arm) }
+                    td { (named(run, &arm)) }
                     td.n { (rate(b, bulk)) }
                     td.n { (rate(a, bulk)) }
                     td.n { (change(c.estimate)) " " small { "(" (change(c.lo)) " to " (change(c.hi)) ")" } }
@@ -339,7 +346,7 @@ pub fn calculator(run: &Run) -> Markup {
                 @for (is_first, c) in grouped(s.calculator.iter(), |c| &c.arm) {
                     tr class=[first(is_first)] {
                         td { (c.layout.name()) }
-                        td { (c.arm) }
+                        td { (named(run, &c.arm)) }
                         td { (c.workload) }
                         td.n { (nanos(c.predicted)) }
                         td.n { (nanos(c.measured)) }
@@ -374,7 +381,7 @@ fn prices(run: &Run) -> Markup {
                 @for p in &run.summary.prices {
                     tr {
                         td { (p.layout.name()) }
-                        td { (p.arm) }
+                        td { (named(run, &p.arm)) }
                         td.n { (show(p.connection, 1.0)) }
                         td.n { (show(p.request, 1.0)) }
                         td.n { (show(p.byte, 1e3)) }
@@ -435,7 +442,7 @@ pub fn cells(run: &Run) -> Markup {
                     tr {
                         td { (c.workload) }
                         td { (c.layout.name()) }
-                        td { (c.arm) @if c.copy == 1 { " (again)" } }
+                        td { (named(run, &c.arm)) @if c.copy == 1 { " (again)" } }
                         @for number in numbers(c) { td.n { (number) } }
                     }
                 }
@@ -472,7 +479,7 @@ pub fn rejects(run: &Run) -> Markup {
                             td.n { (s.seq) }
                             td { (s.workload) }
                             td { (s.layout.name()) }
-                            td { (s.arm) }
+                            td { (named(run, &s.arm)) }
                             td.n { (s.attempt) }
                             td { @if s.accepted { "yes, marked" } @else { "no" } }
                             td { (s.why.as_deref().unwrap_or("")) }

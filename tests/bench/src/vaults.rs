@@ -303,6 +303,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
                     id,
                     inner: vec![inner.into()],
                     ciphers: None,
+                    layered: false,
                     selectors: vec![Selector {
                         local,
                         remote,

@@ -57,7 +57,8 @@ pub fn run(input: &[u8]) {
     let inner = vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
     let side = if options & 4 != 0 { Side::Server } else { Side::Workstation };
     let mut sad: Sad<u8> = Sad::new(side);
-    sad.open_session(1, SessionPolicy { inner: inner.clone(), selectors: selectors.clone() }).unwrap();
+    sad.open_session(1, SessionPolicy { inner: inner.clone(), selectors: selectors.clone(), only: None })
+        .unwrap();
     let keys = || SaKeys::new(Suite::Aes128Gcm, &[0; 20]).unwrap();
     let spi = Spi::new(SPI).unwrap();
     let install = Install {

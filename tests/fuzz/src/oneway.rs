@@ -5,7 +5,7 @@
 //! nothing is waited for longer than it may be.
 
 use levee_esp::{Aead, AeadError, AeadProvider, NONCE, Suite, TAG};
-use levee_oneway::{Form, Header, Heard, KEY, Kind, OVERHEAD, Receiver, Run, Secret, Sender};
+use levee_oneway::{Form, Header, Heard, KEY, Keys, Kind, OVERHEAD, Receiver, Run, Secret, Sender};
 use std::time::Duration;
 
 /// Octets of a message, at most.
@@ -48,7 +48,11 @@ fn form() -> Form {
 }
 
 fn secret() -> Secret {
-    Secret::new([0; KEY].into(), "fuzz")
+    of_key(0)
+}
+
+fn of_key(octet: u8) -> Secret {
+    Secret::new([octet; KEY].into(), "fuzz")
 }
 
 struct World {
@@ -100,6 +104,12 @@ impl World {
                 let (&ms, rest) = rest.split_first()?;
                 self.now += MS * u32::from(ms);
                 self.look();
+                // Keys follow each other: 1 after 0, or 2, of which nothing is known.
+                if kind & 4 != 0 {
+                    let next = (kind & 8 != 0).then(|| of_key(1));
+                    self.receiver.rekey(Keys { current: of_key(kind >> 4 & 3), next });
+                    self.look();
+                }
                 Some(rest)
             }
             // A sender that does what it should, and a wire that loses what a bit says.

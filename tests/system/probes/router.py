@@ -24,10 +24,11 @@ def checksum(octets):
 
 
 def opened(name):
-    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    # Without a protocol until it is bound: else it hears every interface until then (packet(7)).
+    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     # Frames come with what is left to do about them, and go on with it: aggregates, checksums.
     end.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
-    end.bind((name, 0))
+    end.bind((name, 3))
     return end
 
 

@@ -12,7 +12,8 @@ import socket, struct, sys, time
 def catch():
     # Of one protocol alone, only what arrives would be seen.
     every = 3
-    wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(every))
+    # Without a protocol until it is bound: else it hears every interface until then (packet(7)).
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
     wire.bind(("outer", every))
     print("ready", flush=True)
     until = time.monotonic() + 60

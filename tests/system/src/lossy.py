@@ -11,8 +11,9 @@ OUTGOING, ALL = 4, 3
 
 
 def interface(name):
-    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
-    end.bind((name, 0))
+    # Without a protocol until it is bound: else it hears every interface until then (packet(7)).
+    end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    end.bind((name, ALL))
     end.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
     return end
 

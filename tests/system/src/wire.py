@@ -5,7 +5,8 @@ hexadecimal (of UDP a digest and the first twelve bytes).
 import hashlib, select, socket, struct, sys, time
 
 every = 3
-wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(every))
+# Without a protocol until it is bound: else it hears every interface until then (packet(7)).
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
 wire.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)  # SO_RCVBUFFORCE
 wire.bind(("outer", every))
 print("ready", flush=True)

@@ -112,7 +112,7 @@ for place in ("127.64.0.0", "127.64.0.1", "127.100.1.1"):
 print(sent)
 "#;
 
-/// Whom the sockets of a second tunnel reach, the inner by IPv4 and here the outer by IPv6: this takes them from the process, as who takes that over has them, and sends from each to each of
+/// Whom the sockets of a second tunnel reach, the inner on the loopback interface: this takes them from the process, as who takes that over has them, and sends from each to each of
 /// these places. It says what was sent.
 const REACHES: &str = r#"
 import ctypes, os, socket, sys
@@ -132,14 +132,25 @@ for name in os.listdir("/proc/%d/fd" % pid):
         continue
     for place in places:
         address, port = place.rsplit(" ", 1)
-        to = ("::ffff:" + address if "." in address and taken.family == socket.AF_INET6 else address, int(port))
+        # By way of another: a source route, which the kernel sends to its first stop.
+        address, _, way = address.partition(" by ")
+        if way and taken.family != socket.AF_INET:
+            continue
+        route = [(socket.IPPROTO_IP, 7, b"\x83\x07\x04" + socket.inet_aton(way) + b"\0")] if way else []
+        if "%" in address:
+            if taken.family != socket.AF_INET6:
+                continue
+            to = socket.getaddrinfo(address, int(port), type=socket.SOCK_DGRAM)[0][4]
+        else:
+            to = ("::ffff:" + address if "." in address and taken.family == socket.AF_INET6 else address, int(port))
+        whose = "inner" if where[0] in ("0.0.0.0", "127.0.0.1") else "outer"
         try:
-            taken.sendto(b"x", to)
-            print("sent", "inner" if taken.family == socket.AF_INET else "outer", place)
+            taken.sendmsg([b"x"], route, 0, to)
+            print("sent", whose, place)
         except PermissionError:
-            print("refused", "inner" if taken.family == socket.AF_INET else "outer", place)
+            print("refused", whose, place)
         except OSError as e:
-            print("error", "inner" if taken.family == socket.AF_INET else "outer", place, e)
+            print("error", whose, place, e)
 "#;
 
 /// What the second tunnel of this process reaches of these places, as `REACHES` says it.
@@ -155,7 +166,16 @@ fn layer(pid: u32) -> Option<Process> {
 
 #[test]
 fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
-    let world = World::up("reach", &site("port-reach"), &["ws1"]);
+    let site = site("port-reach").replace("\"fd77::1\"", "\"fd77::1\", \"10.77.0.1\"");
+    let world = World::up("reach", &site, &["ws1"]);
+    // Addresses of the host that the site does not name, and one that it has by itself.
+    let interface = "p0";
+    world.server_sh("ip", &["address", "add", "192.0.2.7/24", "dev", interface]).ok();
+    world.server_sh("ip", &["address", "add", "fd77::7/64", "dev", interface, "nodad"]).ok();
+    let shown =
+        world.server_sh("ip", &["-o", "-6", "address", "show", "dev", interface, "scope", "link"]).ok();
+    let own = shown.split_ascii_whitespace().find_map(|word| word.strip_suffix("/64")).expect("its own");
+    let own = format!("{own}%{interface} 5353");
     let server = reaches(
         &world,
         "server",
@@ -170,6 +190,12 @@ fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
             "fd77::12 53",
             "fd77::12 40000",
             "ff02::fb 5353",
+            "192.0.2.7 5353",
+            "192.0.2.9 5353",
+            "192.0.2.9 by 192.0.2.7 5353",
+            "192.0.2.9 by 192.0.2.8 5353",
+            "fd77::7 5353",
+            own.as_str(),
         ],
     );
     for (verdict, whose, place) in [
@@ -182,6 +208,13 @@ fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
         ("refused", "outer", "fd77::12 53"),
         ("sent", "outer", "fd77::12 40000"),
         ("refused", "outer", "ff02::fb 5353"),
+        ("refused", "inner", "192.0.2.7 5353"),
+        ("refused", "outer", "192.0.2.7 5353"),
+        ("sent", "outer", "192.0.2.9 5353"),
+        ("refused", "outer", "192.0.2.9 by 192.0.2.7 5353"),
+        ("refused", "outer", "192.0.2.9 by 192.0.2.8 5353"),
+        ("refused", "outer", "fd77::7 5353"),
+        ("refused", "outer", own.as_str()),
     ] {
         assert!(
             server.contains(&format!("{verdict} {whose} {place}\n")),
@@ -285,4 +318,116 @@ fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_noth
     world.login("ws1", "ada").ok();
     let refused = world.level("ws1", LABEL).refused();
     assert!(refused.contains("and two layers need 1317 both ways"), "{refused}");
+}
+
+/// The datagrams on its standard input, in hexadecimal, sent to the server's tunnel port at this address.
+const ELSEWHERE: &str = r#"
+import socket, sys
+to = (sys.argv[1], 4500)
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sent = 0
+for line in sys.stdin:
+    out.sendto(bytes.fromhex(line.strip()), to)
+    sent += 1
+print(sent)
+"#;
+
+/// Five ESP packets that come out of the second tunnel at the server, in hexadecimal: what who has broken that has.
+const TAKEN: &str = r#"
+import socket, struct, sys, time
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+raw.bind(("lo", 0))
+raw.settimeout(0.2)
+open(sys.argv[1], "w").close()
+seen, until = 0, time.monotonic() + 20
+while seen < 5 and time.monotonic() < until:
+    try:
+        packet, where = raw.recvfrom(65535)
+    except socket.timeout:
+        continue
+    head = (packet[0] & 15) * 4
+    if packet[9] != 17 or where[2] == socket.PACKET_OUTGOING:
+        continue
+    to, = struct.unpack("!H", packet[head + 2:head + 4])
+    if to == 4500 and packet[12:14] == b"\x7f\x40" and packet[head + 8:head + 12] != bytes(4):
+        print(packet[head + 8:].hex())
+        seen += 1
+assert seen == 5, seen
+"#;
+
+#[test]
+fn a_posture_that_needs_two_layers_cuts_who_has_one_and_with_two_nothing_goes_by_the_way_of_others() {
+    const OTHER: &str = "CONFIDENTIAL//MED";
+    let site = SITE.replace("\"harbour\"", "\"port-beside\"");
+    let site = site.replace("name = \"ws1\"", "name = \"ws1\"\nlayers = [\"esp\", \"quic\"]");
+    let site = site + "\n[[posture]]\nname = \"sealed\"\nlayers = [\"esp\", \"quic\"]\n";
+    let world = World::up("beside", &site, &["ws1", "ws2"]);
+    let posture = |arguments: &[&str]| {
+        let run = text(&world.path("run"));
+        world.levee(&[&["posture"], arguments, &["--run", &run]].concat())
+    };
+    // Both are served, at one label, each by its own way.
+    let onlookers = ["ws1", "ws2"].map(|workstation| Onlooker::at(&world, workstation));
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, OTHER).ok();
+        assert!(world.fetch(workstation, PAGE).ok().contains(OTHER), "{workstation}");
+    }
+    let [within, bare] = onlookers.map(Onlooker::end);
+    let second = |(from, to): &(u16, u16)| *from == 4433 || *to == 4433;
+    assert!(within.len() > 20 && within.iter().all(second), "{within:?}");
+    assert!(bare.len() > 5 && !bare.iter().any(second), "{bare:?}");
+    // The two layers are not reached one through the other alone, and that is said.
+    let (file, state) = (world.path("site.toml"), world.path("state"));
+    let said = world.levee(&["check", &text(&file), "--state", &text(&state)]).ok();
+    assert!(said.contains("  way in: unmet: warning: both have 10.77.0.1 "), "{said}");
+
+    // What has come out of the second tunnel passes by no other way, and draws nothing after it.
+    let counter = |name: &str| world.status()["vaults"][OTHER]["counters"][name].as_u64().unwrap_or(0);
+    let peers = || -> Vec<String> {
+        let sas = world.status()["vaults"][OTHER]["sas"].as_array().cloned().unwrap_or_default();
+        sas.iter().filter_map(|sa| Some(sa["peer"].as_str()?.to_owned())).collect()
+    };
+    let (began, net) = (world.path("began"), format!("--net=/run/netns/{}", world.namespace("server")));
+    let mut taken = Command::new("nsenter");
+    taken.args([net.as_str(), "python3", "-c", TAKEN]).arg(&began).stdout(Stdio::piped());
+    let taken = taken.stderr(Stdio::piped()).spawn().expect("python3");
+    eventually(Duration::from_secs(20), "it listens", || began.exists());
+    for _ in 0..3 {
+        world.fetch("ws1", PAGE).ok();
+    }
+    let taken = taken.wait_with_output().expect("wait for it");
+    assert!(taken.status.success(), "{taken:?}");
+    std::fs::write(world.path("taken"), &taken.stdout).expect("write");
+    let before = peers();
+    let script = world.path("elsewhere.py");
+    std::fs::write(&script, ELSEWHERE).expect("write");
+    let send = format!("python3 {} 10.77.0.1 < {}", text(&script), text(&world.path("taken")));
+    assert_eq!(world.outside("ws2", "sh", &["-c", &send]).ok().trim(), "5");
+    eventually(Duration::from_secs(10), "each is refused for where it came", || counter("outside") == 5);
+    assert_eq!(peers(), before);
+
+    // The posture: who has one layer is cut and told why, who has two goes on.
+    let plan = posture(&["plan", "sealed", "--json"]).ok();
+    let plan: serde_json::Value = serde_json::from_str(&plan).expect("JSON");
+    let sessions = plan["sessions"].as_array().expect("sessions");
+    let outcome =
+        |host: &str| sessions.iter().find(|one| one["host"] == host).expect("a session")["outcome"].clone();
+    assert_eq!((outcome("ws1"), outcome("ws2")), ("stays".into(), "not-allowed".into()));
+    posture(&["set", "sealed"]).ok();
+    let status = world.status();
+    let users: Vec<_> =
+        status["sessions"].as_array().expect("sessions").iter().map(|one| &one["user"]).collect();
+    assert_eq!(users, ["ada"]);
+    assert!(peers().iter().all(|peer| peer.starts_with("127.")), "{:?}", peers());
+    assert!(world.fetch("ws1", PAGE).ok().contains(OTHER));
+    let refused = world.level("ws2", OTHER).refused();
+    let why = "needs the layers esp and quic at CONFIDENTIAL//MED, and sessions from `ws2` have esp alone";
+    assert!(refused.contains(why), "{refused}");
+    // Less again, and both have what they had.
+    posture(&["set", "default"]).ok();
+    world.level("ws2", OTHER).ok();
+    for workstation in ["ws1", "ws2"] {
+        assert!(world.fetch(workstation, PAGE).ok().contains(OTHER), "{workstation}");
+    }
 }

@@ -240,7 +240,12 @@ fn who_has_no_session_is_refused_and_counted_and_a_mediator_that_dies_takes_its_
     first.kill();
     eventually(Duration::from_secs(5), "the server process has ended", || !server.runs());
     assert_eq!(told.rest(), "");
-    // Another has the same listeners, and is told of the session that there is.
+    // Whoever comes while it ends is cut off with the others.
+    let is_another = || {
+        host::below(world.server_pid()).iter().any(|one| one.name == "levee-mediator" && one.pid != first.pid)
+    };
+    eventually(Duration::from_secs(10), "there is another mediator", is_another);
+    // It has the same listeners, and is told of the session that there is.
     let mut again = Open::to(&world, 7);
     assert!(again.line().starts_with("1 0 ada "));
     assert!(!first.runs() && mediator(&world).runs());

@@ -5,9 +5,11 @@
 use levee_system::{World, eventually, sh, text};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -148,4 +150,107 @@ fn a_directory_a_squashfs_and_an_erofs_are_roots_of_partitions_and_what_is_none_
     eventually(PATIENCE, "it runs again", || said(&world, "squash").matches("done").count() == 2);
     assert_eq!(said(&world, "squash").matches("first").count(), 2, "{}", said(&world, "squash"));
     world.stop_server();
+}
+
+/// An empty directory on a file system of its own, until it is told to answer nothing any more.
+struct Silent {
+    place: PathBuf,
+    program: Child,
+}
+
+impl Silent {
+    fn new(place: &Path) -> Self {
+        let (directory, script) = (place.join("silent"), place.join("silent.py"));
+        fs::create_dir(&directory).expect("a directory");
+        fs::write(&script, include_str!("../src/silent.py")).expect("a file");
+        let words = [&script, &directory, &place.join("stop"), &place.join("asked")];
+        let program = Command::new("python3").args(words).stdout(Stdio::piped()).spawn();
+        let mut silent = Self { place: place.to_owned(), program: program.expect("start python3") };
+        let mut line = String::new();
+        let mut said = BufReader::new(silent.program.stdout.take().expect("what it says"));
+        said.read_line(&mut line).expect("a line");
+        assert_eq!(line, "mounted\n");
+        silent
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.place.join("silent")
+    }
+
+    fn answers_nothing_more(&self) {
+        fs::write(self.place.join("stop"), "").expect("a file");
+    }
+
+    fn is_asked(&self) -> bool {
+        self.place.join("asked").exists()
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.program.kill().expect("end it");
+        self.program.wait().expect("its end");
+        sh("umount", &["--lazy", &text(&self.directory())]);
+    }
+}
+
+#[test]
+fn a_root_whose_file_system_does_not_answer_keeps_nobody_waiting_but_its_partition() {
+    let place = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let outside = place.path().join("outside");
+    fs::create_dir(&outside).expect("a directory");
+    let at = |name: &str| place.path().join(name);
+    tree(&at("tree"), "first", &outside);
+    let (from, erofs) = (text(&at("tree")), text(&at("erofs")));
+    image("mkfs.erofs", &["--quiet", &erofs, &from]);
+    // Two partitions, one image.
+    let sound = ["one", "two"].map(|name| partition(name, "SECRET", &at("erofs"), "")).concat();
+    let silent_one = partition("silent", "SECRET", &at("silent"), "restart = \"1 in 1h\"");
+    let base = SITE.replace("\"harbour\"", "\"silent\"");
+    let mut world = World::new("silent", &(base + &silent_one + &sound), &[]);
+    // It goes before the server does, and lets go whoever waits for it.
+    let silent = Silent::new(place.path());
+    world.start_server();
+    let run = text(&world.path("run"));
+    for name in ["one", "two"] {
+        eventually(PATIENCE, "it has said all", || said(&world, name).contains("done"));
+    }
+    // Each has a block device of its own of the one image, whose name begins with what stands for its path.
+    let name = sh("sh", &["-c", &format!("printf %s {erofs} | sha256sum | cut -c 1-24")]).ok();
+    let devices = fs::read_dir("/sys/block").expect("block devices").filter(|entry| {
+        let backing = entry.as_ref().expect("a device").path().join("loop/backing_file");
+        fs::read_to_string(backing).is_ok_and(|file| file.contains(name.trim()))
+    });
+    assert_eq!(devices.count(), 2);
+    let state = |name| of(&world, name)["state"].as_str().unwrap_or_default().to_owned();
+    eventually(PATIENCE, "its root has no program, and it is off", || state("silent").starts_with("off"));
+
+    silent.answers_nothing_more();
+    let order = |what: &str, name: &str| {
+        let begun = Instant::now();
+        world.levee(&["partition", what, "--run", &run, name]).ok();
+        assert!(begun.elapsed() < Duration::from_secs(5), "{what} {name}: {:?}", begun.elapsed());
+    };
+    order("start", "silent");
+    eventually(PATIENCE, "it is looked at", || silent.is_asked());
+    // Others stop, and start again: with what they had, and with what is new.
+    for round in 2..4 {
+        for name in ["one", "two"] {
+            order("stop", name);
+            order("start", name);
+            eventually(PATIENCE, "it runs again", || said(&world, name).matches("done").count() == round);
+        }
+        sh("touch", &[&erofs]).ok();
+    }
+    assert_eq!(state("silent"), "waits");
+    // Who looks at it cannot be ended. It is off all the same, and at its next start it is told why not.
+    order("stop", "silent");
+    assert!(state("silent").starts_with("off"), "{}", state("silent"));
+    order("start", "silent");
+    eventually(PATIENCE, "it is told", || state("silent").contains("its file system does not answer"));
+    order("stop", "one");
+    let begun = Instant::now();
+    world.stop_server();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    drop(silent);
 }

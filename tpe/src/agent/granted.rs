@@ -102,7 +102,8 @@ pub fn record(
         })
     };
     let selectors = inner.iter().copied().flat_map(from).collect();
-    SessionRecord { id, inner: inner.to_vec(), selectors, ciphers }
+    // The vault here has one socket alone, which is within the second tunnel where there is one.
+    SessionRecord { id, inner: inner.to_vec(), selectors, ciphers, layered: false }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::site::Suites;
-use levee_policy::{DomainName, HostName, LabelName};
+use levee_policy::{DomainName, HostName, LabelName, ProtectionName};
 use levee_session::SessionId;
 use levee_tls::SignerHandle;
 pub use link::unwelcome;
@@ -62,6 +62,8 @@ enum Source {
 struct Live {
     id: SessionId,
     shown: Session,
+    /// The protection that its person asked for.
+    asked: Option<ProtectionName>,
     /// Without a word from the server for so long it ends here too.
     patience: Duration,
     /// What the keyer is told, when it is to negotiate anew.

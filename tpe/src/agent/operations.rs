@@ -139,34 +139,53 @@ impl Agent {
     fn level(&mut self, label: LabelName, protection: Option<ProtectionName>) -> Done<Answer> {
         self.need_login()?;
         self.not_while_locked()?;
-        let mut opened = match self.ask(&Request::Level(label.clone(), protection.clone()))? {
+        let before = self.session.as_ref().map(|live| (live.shown.label.clone(), live.asked.clone()));
+        let opened = match self.ask(&Request::Level(label.clone(), protection.clone()))? {
             Reply::Opened(opened) => *opened,
+            Reply::Refused { kind, reason } => {
+                let lost = kind != RefusalKind::Label && self.was_lost_meanwhile()?;
+                let back = if lost { self.go_back(before)? } else { None };
+                return Err(Fault::Refused(kind, self.told(reason, back)));
+            }
             other => {
-                if !matches!(other, Reply::Refused { kind: RefusalKind::Label, .. }) {
-                    self.see_whether_it_lives()?;
-                }
+                self.was_lost_meanwhile()?;
                 return refused(other);
             }
         };
         self.ended = None;
+        let session = opened.session;
         // The server has ended the session there was, so whatever happens now it is over here too.
-        let sound = || {
-            granted::check(&label, protection.as_ref(), &opened)
-                .map_err(|why| Fault::Refused(RefusalKind::Protocol, why))
+        let result = self.close_here();
+        let result = result.and_then(|()| self.enter(&label, protection, opened));
+        let (kind, reason) = match result {
+            Ok(shown) => return Ok(Answer::Opened(shown)),
+            Err(Fault::Refused(kind, reason)) => (kind, reason),
+            Err(fatal) => return Err(fatal),
         };
-        let result = self.close_here().and_then(|()| sound());
-        let result = result.and_then(|()| self.open_here(&mut opened));
-        if let Err(fault) = result {
-            let reason = match fault {
-                Fault::Refused(_, reason) => reason,
-                fatal @ Fault::Fatal(_) => return Err(fatal),
-            };
-            // What had been started for it goes too.
-            let purged = self.remove(opened.session);
-            self.abandon(&reason)?;
-            purged?;
-            return unavailable(format!("{reason}; signed off"));
+        // What had been started for it goes too.
+        let purged = self.remove(session);
+        // A server that gives something else than was asked for is not asked again.
+        if purged.is_ok()
+            && kind != RefusalKind::Protocol
+            && let Some(label) = self.go_back(before)?
+        {
+            return unavailable(self.told(reason, Some(label)));
         }
+        self.abandon(&reason)?;
+        purged?;
+        unavailable(self.told(reason, None))
+    }
+
+    /// Makes of what the server has opened the session that there is.
+    fn enter(
+        &mut self,
+        label: &LabelName,
+        protection: Option<ProtectionName>,
+        mut opened: Opened,
+    ) -> Done<Session> {
+        granted::check(label, protection.as_ref(), &opened)
+            .map_err(|why| Fault::Refused(RefusalKind::Protocol, why))?;
+        self.open_here(&mut opened)?;
         let (keys, parts, records) = (self.key_record(&opened), self.parts(&opened), self.records(&opened));
         let passes = opened.passes;
         let shown = Session {
@@ -179,23 +198,70 @@ impl Agent {
             costs: opened.costs,
         };
         let patience = client::patience(opened.grace);
-        let (id, shown_too) = (opened.session, shown.clone());
-        self.session =
-            Some(Live { id, shown: shown_too, patience, keys, parts, records, locked: false, passes });
-        Ok(Answer::Opened(shown))
+        self.session = Some(Live {
+            id: opened.session,
+            shown: shown.clone(),
+            asked: protection,
+            patience,
+            keys,
+            parts,
+            records,
+            locked: false,
+            passes,
+        });
+        Ok(shown)
     }
 
     /// A level that was refused for another reason than the label may have cost the session that it was to replace.
-    fn see_whether_it_lives(&mut self) -> Done<()> {
+    fn was_lost_meanwhile(&mut self) -> Done<bool> {
         let Some(session) = self.session.as_ref().map(|live| live.id) else {
-            return Ok(());
+            return Ok(false);
         };
         match self.ask(&Request::Status)? {
-            Reply::Status(status) if status.session.as_ref().is_some_and(|(id, _)| *id == session) => Ok(()),
+            Reply::Status(status) if status.session.as_ref().is_some_and(|(id, _)| *id == session) => {
+                Ok(false)
+            }
             _ => {
                 self.ended = Some("it was to give way to another level, which could not be opened".into());
-                self.close_here()
+                self.close_here()?;
+                Ok(true)
             }
+        }
+    }
+
+    /// Opens a session at the level there was before a change that came to nothing, which had ended it: one session at a time is
+    /// the rule, so the one before cannot wait. Says at which level, or nothing if that fails too: then nothing of it is left here.
+    fn go_back(&mut self, before: Option<(LabelName, Option<ProtectionName>)>) -> Done<Option<LabelName>> {
+        let Some((label, protection)) = before else { return Ok(None) };
+        let opened = match self.ask(&Request::Level(label.clone(), protection.clone())) {
+            Ok(Reply::Opened(opened)) => *opened,
+            Ok(_) | Err(Fault::Refused(..)) => return Ok(None),
+            Err(fatal) => return Err(fatal),
+        };
+        let session = opened.session;
+        match self.enter(&label, protection, opened) {
+            Ok(_) => {
+                self.ended = None;
+                Ok(Some(label))
+            }
+            Err(Fault::Refused(_, reason)) => {
+                let purged = self.remove(session);
+                self.abandon(&reason)?;
+                purged?;
+                Ok(None)
+            }
+            Err(fatal) => Err(fatal),
+        }
+    }
+
+    /// Why a change of level came to nothing, and where that leaves the person.
+    fn told(&self, reason: String, back: Option<LabelName>) -> String {
+        match back {
+            Some(label) => {
+                format!("{reason}; back at {label}, in a new session: what ran in the one before has ended")
+            }
+            None if self.login.is_none() => format!("{reason}; signed off"),
+            None => reason,
         }
     }
 

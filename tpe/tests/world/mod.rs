@@ -124,6 +124,8 @@ struct Sessiond {
     lattice: Option<Lattice>,
     session: Option<(SessionId, LabelName)>,
     opened: u8,
+    /// Opens nothing any more.
+    full: bool,
     seen: Shared,
 }
 
@@ -147,9 +149,10 @@ impl Sessiond {
                 kind: RefusalKind::Credentials,
                 reason: "unknown user or wrong password".into(),
             },
-            Request::Level(label, _) if label.as_str() == "CROWDED" => {
+            Request::Level(label, _) if self.full || ["CROWDED", "FULL"].contains(&label.as_str()) => {
                 // The old session was ended before it turned out that the new one cannot be opened.
                 self.session = None;
+                self.full |= label.as_str() == "FULL";
                 Reply::Refused { kind: RefusalKind::Unavailable, reason: "no slot is free".into() }
             }
             Request::Level(label, _) => {
@@ -445,8 +448,15 @@ impl World {
         let (prods, prodded) = std::sync::mpsc::channel();
         let listener =
             Channel::from_fd(std::os::fd::AsFd::as_fd(&server.sessiond).try_clone_to_owned().unwrap());
-        let sessiond =
-            Sessiond { channel: None, labels, lattice, session: None, opened: 0, seen: Arc::clone(&seen) };
+        let sessiond = Sessiond {
+            channel: None,
+            labels,
+            lattice,
+            session: None,
+            opened: 0,
+            full: false,
+            seen: Arc::clone(&seen),
+        };
         std::thread::spawn(move || sessiond.run(&listener, &prodded));
 
         let mut device = server.authority.device("ws1");

@@ -12,6 +12,7 @@ pub fn facts() -> Facts {
         name: HostName::new("ws1").unwrap(),
         accreditation: "UNCLASSIFIED".into(),
         ppk: None,
+        layered: true,
     };
     Facts {
         layer_port: None,
@@ -332,11 +333,18 @@ fn an_authority_is_followed_by_another_and_both_are_believed_until_nobody_needs_
 
 #[test]
 fn the_federations_and_the_second_tunnels_authorities_are_followed_by_others_as_the_sites_is() {
-    let facts = Facts { layer_port: Some(4500), ..facts() };
+    let mut facts = Facts { layer_port: Some(4500), ..facts() };
+    let (name, accreditation) = (HostName::new("ws2").unwrap(), "UNCLASSIFIED".into());
+    facts.hosts.push(crate::enrol::HostFacts { name, accreditation, ppk: None, layered: false });
     let state = tempfile::tempdir().unwrap();
     let enroller = enroller(state.path());
     enroller.all(&facts).unwrap();
     let read = |file: &str| fs::read_to_string(state.path().join(file)).unwrap();
+    // Who has one layer has nothing of the second, and nobody waits for it.
+    for (host, layered) in [("ws1", true), ("ws2", false)] {
+        assert_eq!(read(&format!("hosts/{host}/workstation.toml")).contains("layer-port = 4500"), layered);
+        assert_eq!(state.path().join(format!("hosts/{host}/layer")).exists(), layered);
+    }
     let anew = || Enroller { force: true, ..self::enroller(state.path()) };
     type Follow<'a> = (&'a str, &'a dyn Fn());
     let rotate = |what, host| drop(enroller.rotate(&facts, what, host).unwrap());

@@ -92,7 +92,7 @@ impl Tunnel {
             aggregation: None,
         };
         let mirror = selectors.iter().map(mirrored).collect();
-        let policy = |rows| SessionPolicy { inner: inner(), selectors: SelectorSet::new(rows) };
+        let policy = |rows| SessionPolicy { inner: inner(), selectors: SelectorSet::new(rows), only: None };
         tunnel.server.open_session(1, policy(selectors)).unwrap();
         tunnel.client.open_session(1, policy(mirror)).unwrap();
         tunnel.rekey(suite, extended);

@@ -114,10 +114,10 @@ impl TrustAnchors {
         Ok(())
     }
 
-    /// Who checks signatures of a scheme.
-    fn verifier(&self, scheme: SignatureScheme) -> &'static dyn SignatureVerificationAlgorithm {
+    /// Who checks signatures of a scheme; nobody where it is not accepted.
+    fn verifier(&self, scheme: SignatureScheme) -> Option<&'static dyn SignatureVerificationAlgorithm> {
         let own = scheme.verifier();
-        self.verifiers.iter().copied().find(|v| same_algorithm(*v, own)).unwrap_or(own)
+        self.verifiers.iter().copied().find(|v| same_algorithm(*v, own))
     }
 
     /// The data of a CERTREQ payload: SHA-1 of each authority's SubjectPublicKeyInfo (RFC 7296 3.7). Here SHA-1 names keys; it
@@ -250,8 +250,9 @@ pub(crate) fn verify(
     let (identifier, signature) = SignatureScheme::split(auth_data).ok_or(CertificateError::Signature)?;
     let unfit = || CertificateError::Algorithm(SignatureScheme::describe(identifier));
     let octets = octets.concat();
-    let mut fits = SignatureScheme::meant_by(identifier, accepted).map(|scheme| {
-        cert.verify_signature(anchors.verifier(scheme), &octets, signature).map_err(|e| match e {
+    let believed = SignatureScheme::meant_by(identifier, accepted).filter_map(|s| anchors.verifier(s));
+    let mut fits = believed.map(|verifier| {
+        cert.verify_signature(verifier, &octets, signature).map_err(|e| match e {
             webpki::Error::InvalidSignatureForPublicKey => CertificateError::Signature,
             // Of a scheme for another kind of key nothing was computed.
             _ => unfit(),

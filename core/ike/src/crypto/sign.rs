@@ -334,3 +334,39 @@ fn rsa_key(key: &[u8]) -> Option<rsa::RsaPublicKey> {
     let key = rsa::RsaPublicKey::from_pkcs1_der(key).ok()?;
     RSA_BITS.contains(&key.n().bits()).then_some(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An RSAPublicKey (RFC 8017 A.1.1) whose modulus has so many bits, and 65537.
+    fn key(bits: usize) -> Vec<u8> {
+        let long = |tag: u8, body: Vec<u8>| {
+            let length = u16::try_from(body.len()).expect("a length").to_be_bytes();
+            [&[tag, 0x82], &length[..], &body].concat()
+        };
+        let mut modulus = vec![0; bits.div_ceil(8)];
+        modulus[0] = 1 << ((bits - 1) % 8);
+        *modulus.last_mut().expect("one") |= 1;
+        if modulus[0] & 0x80 != 0 {
+            modulus.insert(0, 0);
+        }
+        long(0x30, [long(2, modulus), vec![2, 3, 1, 0, 1]].concat())
+    }
+
+    #[test]
+    fn a_modulus_has_from_2048_to_8192_bits() {
+        for (bits, taken) in [
+            (512, false),
+            (1_024, false),
+            (2_047, false),
+            (2_048, true),
+            (3_072, true),
+            (8_192, true),
+            (8_193, false),
+            (16_384, false),
+        ] {
+            assert_eq!(rsa_key(&key(bits)).is_some(), taken, "{bits}");
+        }
+    }
+}

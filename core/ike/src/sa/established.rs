@@ -310,7 +310,7 @@ impl Established {
 
     /// Begins the next task, when no exchange of ours is under way.
     pub(super) fn next(mut self: Box<Self>, ctx: &mut Ctx<'_>) -> Option<State> {
-        while self.current.is_none() && !self.channel.is_busy() && self.is_current() {
+        while self.current.is_none() && self.is_current() {
             let now = ctx.now.monotonic;
             let Some(at) = self.queue.iter().position(|q| q.due <= now) else { break };
             let Some(Queued { task, tries, .. }) = self.queue.remove(at) else { break };

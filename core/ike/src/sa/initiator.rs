@@ -682,7 +682,7 @@ impl Established {
             Err(reason) => {
                 self.forget_first_nonces();
                 ctx.spis.remove(&wanted.spi);
-                let bad = matches!(reason, ChildError::BadAnswer(_)) && fields.sa.is_some();
+                let bad = matches!(reason, ChildError::BadAnswer(_));
                 let (ike, inbound) = (self.id, wanted.spi);
                 ctx.out.push_back(Output::Event(Event::ChildFailed { ike, inbound, rekeys: None, reason }));
                 if bad {

@@ -265,3 +265,6 @@ fn problem(p: Problem) -> Chain {
 /// The message IDs with which each side begins once the handshake is over are counted by the channel; this is the exchange of all
 /// later messages that carry no more than news.
 const NEWS: Exchange = Exchange::Informational;
+
+#[cfg(test)]
+mod tests;

@@ -124,7 +124,6 @@ pub(crate) fn open(
     chain.push(kind::NONCE, |out| out.extend_from_slice(&nr));
     Features::write(&mut chain, header.spi_i, spi_r, from, ctx);
     push_supported(&mut chain, &suite, features.ppk, ctx);
-    features.udp |= ctx.config.force_udp;
     let init_response = chain.message(answer_header(spi_r));
 
     let seed = IkeKeys::first_seed(suite.prf, ni, &nr, &shared);

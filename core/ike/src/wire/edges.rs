@@ -2,7 +2,8 @@
 
 use super::ident::Identity;
 use super::kind;
-use super::payload::{Fields, Problem};
+use super::notify::NotifyKind;
+use super::payload::{CpKind, Fields, Problem};
 use super::proposal::{Proposal, Protocol, Transform, TransformKind};
 use super::selector::{SecurityLabel, Selector, TrafficSelectors, narrow};
 use std::net::IpAddr;
@@ -159,5 +160,67 @@ fn of_two_lengths_of_a_key_in_one_transform_neither_is_understood() {
         let read = Proposal::parse_all(&body).expect("a proposal");
         let [Proposal { transforms, .. }] = &read[..] else { panic!("{read:?}") };
         assert_eq!((transforms[0].key_bits, transforms[0].understood), (bits, understood));
+    }
+}
+
+#[test]
+fn a_payload_of_the_rfcs_is_read_with_the_critical_bit_too() {
+    // RFC 7296 2.5: the bit says something of payloads that are not known, and nothing of those that are.
+    let (address, selectors) = ([1, 0, 0, 0, 10, 0, 0, 1], [1, 0, 0, 0, 7, 0, 0, 16]);
+    let selectors = [&selectors[..], &[0, 0, 0xff, 0xff, 10, 0, 0, 1, 10, 0, 0, 9]].concat();
+    for (this, body) in [
+        (kind::KE, &[0, 31, 0, 0, 1][..]),
+        (kind::ID_I, &address),
+        (kind::ID_R, &address),
+        (kind::CERT, &[4, 0x30]),
+        (kind::CERTREQ, &[4]),
+        (kind::AUTH, &[2, 0, 0, 0, 1]),
+        (kind::NONCE, &[7; 16]),
+        (kind::NOTIFY, &[0, 0, 0x40, 0]),
+        (kind::DELETE, &[1, 0, 0, 0]),
+        (kind::VENDOR, &[1]),
+        (kind::TS_I, &selectors),
+        (kind::TS_R, &selectors),
+        (kind::CP, &[1, 0, 0, 0]),
+        (kind::EAP, &[1, 0, 0, 4]),
+    ] {
+        for critical in [0, 0x80] {
+            let chain = [&[0, critical], &(4 + body.len() as u16).to_be_bytes()[..], body].concat();
+            assert!(Fields::parse(this, &chain).is_ok(), "{this} {critical}");
+        }
+    }
+    // RFC 7296 3.6, 3.7: the encoding at the least.
+    for this in [kind::CERT, kind::CERTREQ] {
+        assert!(matches!(Fields::parse(this, &[0, 0, 0, 4]), Err(Problem::Malformed(_))), "{this}");
+    }
+}
+
+#[test]
+fn a_configuration_asks_answers_sets_or_acknowledges() {
+    // RFC 7296 3.15.
+    for (code, means) in [
+        (0, None),
+        (1, Some(CpKind::Request)),
+        (2, Some(CpKind::Reply)),
+        (3, Some(CpKind::Set)),
+        (4, Some(CpKind::Ack)),
+        (5, None),
+    ] {
+        let chain = [0, 0, 0, 8, code, 0, 0, 0];
+        let fields = Fields::parse(kind::CP, &chain);
+        assert_eq!(fields.ok().and_then(|fields| fields.cp).map(|(kind, _)| kind), means, "{code}");
+    }
+}
+
+#[test]
+fn a_notification_below_16384_is_an_error_and_a_name_is_shown_as_people_write_it() {
+    // RFC 7296 3.10.1.
+    for (code, error) in [(1, true), (16_383, true), (16_384, false), (40_960, false), (u16::MAX, false)] {
+        assert_eq!(NotifyKind::from_code(code).is_error(), error, "{code}");
+    }
+    let der = [0x30, 0x0c, 0x31, 0x0a, 0x30, 0x08, 0x06, 3, 0x55, 4, 3, 0x0c, 1, b'b'];
+    assert_eq!(Identity::DistinguishedName(der.to_vec()).to_string(), "CN=b");
+    for (cut, shown) in [(&der[..13], "DN of 13 octets"), (&[&der[..], &[0]].concat(), "DN of 15 octets")] {
+        assert_eq!(Identity::DistinguishedName(cut.to_vec()).to_string(), shown);
     }
 }

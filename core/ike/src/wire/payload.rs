@@ -205,14 +205,12 @@ pub(crate) struct Fields<'a> {
     pub(crate) id_i: Option<(Identity, &'a [u8])>,
     pub(crate) id_r: Option<(Identity, &'a [u8])>,
     pub(crate) certs: Vec<CertPayload<'a>>,
-    pub(crate) cert_requests: Vec<CertPayload<'a>>,
     pub(crate) auth: Option<AuthPayload<'a>>,
     pub(crate) notifies: Vec<Notify<'a>>,
     pub(crate) deletes: Vec<Delete>,
     pub(crate) ts_i: Option<TrafficSelectors>,
     pub(crate) ts_r: Option<TrafficSelectors>,
     pub(crate) cp: Option<(CpKind, Vec<CpAttribute>)>,
-    pub(crate) eap: bool,
 }
 
 fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Malformed> {
@@ -259,15 +257,15 @@ impl<'a> Fields<'a> {
             kind::ID_I => once(&mut self.id_i, (Identity::parse(body)?, body))?,
             kind::ID_R => once(&mut self.id_r, (Identity::parse(body)?, body))?,
             kind::CERT => self.certs.push(CertPayload::parse(body)?),
-            kind::CERTREQ => self.cert_requests.push(CertPayload::parse(body)?),
+            // Nothing follows from what it names: there is one chain to show.
+            kind::CERTREQ => drop(CertPayload::parse(body)?),
             kind::AUTH => once(&mut self.auth, AuthPayload::parse(body)?)?,
             kind::NOTIFY => self.notifies.push(Notify::parse(body)?),
             kind::DELETE => self.deletes.push(Delete::parse(body)?),
             kind::TS_I => once(&mut self.ts_i, TrafficSelectors::parse(body)?)?,
             kind::TS_R => once(&mut self.ts_r, TrafficSelectors::parse(body)?)?,
             kind::CP => once(&mut self.cp, CpAttribute::parse_all(body)?)?,
-            kind::EAP => self.eap = true,
-            kind::VENDOR => {}
+            kind::EAP | kind::VENDOR => {}
             // RFC 7296 2.5: unknown payloads are skipped unless critical. A second encrypted payload inside is not a payload
             // that means anything here.
             _ if critical || this == kind::SK || this == kind::SKF => return Err(Problem::Critical(this)),

@@ -7,7 +7,9 @@ use rcgen::{
     PKCS_ECDSA_P384_SHA384, PKCS_ED25519, RevokedCertParams, SanType, SerialNumber, SignatureAlgorithm,
     SigningKey as _,
 };
+use sha1::{Digest, Sha1};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use time::OffsetDateTime;
 
 /// The pairs' clock begins here.
@@ -301,4 +303,170 @@ fn an_identity_is_itself_in_any_case_of_a_hosts_name_and_no_other() {
             }
         }
     }
+}
+
+/// The payloads of a message in clear: type and body.
+fn payloads(message: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let (mut kind, mut rest, mut all) = (message[4 + 16], &message[4 + 28..], Vec::new());
+    while kind != 0 {
+        let (payload, behind) = rest.split_at(usize::from(u16::from_be_bytes([rest[2], rest[3]])));
+        all.push((kind, payload[4..].to_vec()));
+        (kind, rest) = (payload[0], behind);
+    }
+    all
+}
+
+/// A pair in which both sign, by certificates of this authority; A's is this one.
+fn both_sign(authority: &Authority, of_a: &Named, of_b: &Named) -> Pair {
+    let mut configs = psk_configs();
+    for (config, shown) in configs.iter_mut().zip([of_a, of_b]) {
+        let (anchors, schemes) = (Arc::new(anchors(&[authority], &[])), SignatureScheme::DEFAULT.to_vec());
+        config.peers[0].remote_auth = RemoteAuth::Certificate { anchors, schemes };
+        config.peers[0].local_auth =
+            LocalAuth::Certificate { chain: shown.chain.clone(), schemes: vec![shown.scheme] };
+    }
+    let mut p = Pair::new(configs, 7);
+    for (side, shown) in [(A, of_a), (B, of_b)] {
+        let key = KeyPair::try_from(shown.key.serialize_der()).expect("its own key");
+        p.sides[side].signer = Some(Box::new(move |_, octets| key.sign(octets).expect("signed")));
+    }
+    p
+}
+
+fn named(authority: &Authority, name: &'static str) -> Named {
+    authority.names(&PKCS_ECDSA_P256_SHA256, |params| {
+        params.subject_alt_names = vec![SanType::DnsName(name.try_into().expect("a name"))];
+    })
+}
+
+#[test]
+fn both_ends_prove_who_they_are_by_certificates_and_each_is_asked_for_one_of_the_authority() {
+    let authority = Authority::new();
+    let mut p = both_sign(&authority, &named(&authority, "a.test"), &named(&authority, "b.test"));
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    p.assert_children_agree();
+    assert_eq!((p.children(A).len(), p.established(B).len()), (1, 1));
+    assert_eq!(p.sides.each_ref().map(|side| side.endpoint.half_open()), [0, 0]);
+    // RFC 7296 3.7: the encoding, and the SHA-1 of the authority's SubjectPublicKeyInfo.
+    let asked: Vec<_> = payloads(&p.log[1].1).into_iter().filter(|(kind, _)| *kind == 38).collect();
+    let key = Sha1::digest(rcgen::PublicKeyData::subject_public_key_info(authority.issuer.key()));
+    assert_eq!(asked, [(38, [&[4], &key[..]].concat())]);
+    // Who does not sign is not established, and not half so.
+    for silent in [A, B] {
+        let mut p = both_sign(&authority, &named(&authority, "a.test"), &named(&authority, "b.test"));
+        p.sides[silent].signer = None;
+        let child = p.child(A, Some("SECRET"));
+        p.connect(A, Some(child));
+        p.pass(Duration::from_secs(120));
+        assert!(p.established(A).is_empty() && p.established(B).is_empty());
+        assert_eq!(p.closed(silent), [&CloseReason::NotSigned]);
+        assert!(p.sides.iter().all(|side| side.endpoint.is_empty() && side.endpoint.half_open() == 0));
+    }
+    // Nor who shows another's.
+    let thief = named(&authority, "c.test");
+    let mut p = both_sign(&authority, &thief, &named(&authority, "b.test"));
+    p.connect(A, None);
+    p.run();
+    assert_eq!(p.closed(B), [&CloseReason::Certificate(CertificateError::WrongName)]);
+    assert!(p.established(B).is_empty());
+}
+
+#[test]
+fn who_is_believed_changes_for_all_who_come_after() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let mut p = both_sign(&authority, &named(&authority, "a.test"), &named(&authority, "b.test"));
+    p.connect(A, None);
+    p.run();
+    assert_eq!((p.established(A).len(), p.established(B).len()), (1, 1));
+    p.sides[B].endpoint.trust(Arc::new(anchors(&[&other], &[])));
+    p.connect(A, None);
+    p.run();
+    assert_eq!((p.established(A).len(), p.established(B).len()), (1, 1));
+    assert!(matches!(p.closed(B)[..], [CloseReason::Certificate(CertificateError::Path(_))]));
+    // It stands that stood, and who is believed again is.
+    assert_eq!(p.sides[B].endpoint.len(), 1);
+    p.sides[B].endpoint.trust(Arc::new(anchors(&[&authority], &[])));
+    p.connect(A, None);
+    p.run();
+    assert_eq!(p.established(B).len(), 2);
+}
+
+#[test]
+fn a_scheme_that_authorities_do_not_accept_is_believed_of_nobody() {
+    use SignatureScheme::{EcdsaP256Sha256, EcdsaP384Sha384};
+    // The authority signs with P-256 and SHA-256.
+    let authority = Authority::new();
+    let meets = |shown: &Named, accepted: &[SignatureScheme]| {
+        let anchors = anchors(&[&authority], &[]).accepting(accepted);
+        meets(anchors, shown, &dns(), &SignatureScheme::DEFAULT)
+    };
+    let (of_256, of_384) =
+        (authority.names(&PKCS_ECDSA_P256_SHA256, |_| {}), authority.names(&PKCS_ECDSA_P384_SHA384, |_| {}));
+    assert!(meets(&of_256, &[EcdsaP256Sha256]).is_ok());
+    assert!(meets(&of_384, &[EcdsaP256Sha256, EcdsaP384Sha384]).is_ok());
+    // Of a peer: nothing is computed with a scheme that is not accepted.
+    for (shown, accepted) in [(&of_384, vec![EcdsaP256Sha256]), (&of_256, vec![EcdsaP384Sha384])] {
+        let why = refused(meets(shown, &accepted));
+        assert!(matches!(why, CertificateError::Algorithm(_)), "{why:?}");
+    }
+    // Of its certificate.
+    let why = refused(meets(&of_384, &[EcdsaP384Sha384]));
+    assert!(matches!(why, CertificateError::Path(_)), "{why:?}");
+    let why = refused(meets(&of_256, &[]));
+    assert!(matches!(why, CertificateError::Algorithm(_)), "{why:?}");
+}
+
+/// Checks nothing, and says that it was asked.
+#[derive(Debug)]
+struct Unbelieving(AtomicU32);
+
+impl rustls_pki_types::SignatureVerificationAlgorithm for Unbelieving {
+    fn verify_signature(
+        &self,
+        _: &[u8],
+        _: &[u8],
+        _: &[u8],
+    ) -> Result<(), rustls_pki_types::InvalidSignature> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(rustls_pki_types::InvalidSignature)
+    }
+
+    fn public_key_alg_id(&self) -> rustls_pki_types::AlgorithmIdentifier {
+        rustls_pki_types::alg_id::ECDSA_P256
+    }
+
+    fn signature_alg_id(&self) -> rustls_pki_types::AlgorithmIdentifier {
+        rustls_pki_types::alg_id::ECDSA_SHA256
+    }
+}
+
+#[test]
+fn a_hosts_own_library_checks_what_it_can_where_it_is_accepted() {
+    static OWN: Unbelieving = Unbelieving(AtomicU32::new(0));
+    let authority = Authority::new();
+    let shown = authority.names(&PKCS_ECDSA_P256_SHA256, |_| {});
+    let schemes = &SignatureScheme::DEFAULT;
+    let met = meets(anchors(&[&authority], &[]).verified_by(&[&OWN]), &shown, &dns(), schemes);
+    assert_eq!((refused(met), OWN.0.load(Ordering::Relaxed)), (CertificateError::Signature, 1));
+    // What is not accepted stays so, whoever could check it.
+    let accepted = [SignatureScheme::EcdsaP384Sha384];
+    let anchors = anchors(&[&authority], &[]).accepting(&accepted).verified_by(&[&OWN]);
+    assert!(matches!(refused(meets(anchors, &shown, &dns(), schemes)), CertificateError::Algorithm(_)));
+    assert_eq!(OWN.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn what_a_key_signs_with_is_said_of_its_own_curve_alone() {
+    let authority = Authority::new();
+    let shown = authority.names(&PKCS_ECDSA_P256_SHA256, |_| {});
+    let mut der = shown.chain[0].clone();
+    assert_eq!(SignatureScheme::of_certificate(&der), Some(SignatureScheme::EcdsaP256Sha256));
+    // 1.2.840.10045.3.1.7 becomes 1.2.840.10045.3.1.1, an elliptic curve of 192 bits.
+    let curve = [0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+    let at = der.windows(8).position(|octets| octets == curve).expect("the curve");
+    der[at + 7] = 1;
+    assert_eq!(SignatureScheme::of_certificate(&der), None);
+    assert_eq!(SignatureScheme::of_certificate(&der[1..]), None);
 }

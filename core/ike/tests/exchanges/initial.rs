@@ -95,6 +95,8 @@ fn the_first_ike_sa_with_a_peer_says_that_it_is_and_no_other_does() {
         })
     };
     assert_eq!((told(&mut p, B), told(&mut p, A)), (vec![true, false], vec![false]));
+    let numbers: std::collections::BTreeSet<u64> = p.established(A).iter().map(|ike| ike.number()).collect();
+    assert_eq!(numbers.len(), 3, "each has a number of its own for the log");
     for ike in p.established(A) {
         p.command(A, Command::CloseIke { ike });
     }
@@ -128,4 +130,19 @@ fn an_ike_sa_that_the_peer_has_no_more_is_forgotten_at_once_and_without_a_word()
     p.connect(A, Some(child));
     p.run();
     assert_eq!(p.children(A).len(), 2);
+}
+
+#[test]
+fn two_hosts_that_force_childless_sas_make_each_child_with_a_key_exchange_of_its_own() {
+    let mut configs = psk_configs();
+    for config in &mut configs {
+        config.peers[0].childless = Childless::Force;
+    }
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    p.assert_children_agree();
+    assert_eq!((p.established(A).len(), p.children(A).len(), p.log.len()), (1, 1, 6));
+    assert!(p.children(A)[0].suite.key_exchange.is_some());
 }

@@ -6,6 +6,7 @@ mod children;
 mod initial;
 mod lengths;
 mod loss;
+mod nat;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod ppk;

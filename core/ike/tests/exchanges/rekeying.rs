@@ -256,3 +256,22 @@ fn a_peer_that_has_nothing_of_what_a_label_is_narrowed_to_keeps_its_child_and_ge
     p.run();
     assert_eq!(p.children(A).len(), 1);
 }
+
+#[test]
+fn who_rekeys_faster_than_it_deletes_is_put_off_and_others_are_not() {
+    let (mut p, a, _) = connected(Some("SECRET"));
+    // Others of this endpoint are no kin.
+    for _ in 0..8 {
+        p.connect(A, None);
+        p.run();
+    }
+    assert_eq!(p.sides[B].endpoint.len(), 9);
+    let rekeyed = |p: &mut Pair| p.take(B, |e| matches!(e, Event::IkeRekeyed { .. }).then_some(())).len();
+    for n in 1..=9 {
+        p.command(A, Command::RekeyIke { ike: a });
+        // No deletion arrives (INFORMATIONAL is exchange 37).
+        p.run_with(|datagram| usize::from(datagram[4 + 18] != 37));
+        // The one that it has, and five more.
+        assert_eq!((rekeyed(&mut p), p.sides[B].endpoint.len()), (n.min(5), 9 + n.min(5)), "{n}");
+    }
+}

@@ -70,6 +70,8 @@ pub(super) struct DraftHost {
     pub name: At<HostName>,
     pub accreditation: At<Range>,
     pub ppk: Option<At<HostPpk>>,
+    /// Whether its sessions travel within a second tunnel; where the file says so of it.
+    pub layered: Option<At<bool>>,
 }
 
 pub(super) struct DraftNetwork {

@@ -118,15 +118,16 @@ pub(super) fn read(
         None => Some(None),
         Some(value) => quota(reader, value, "late", |text| text.parse().ok()).map(Some),
     };
-    let slots = reader.need(&keys, "slot", "[[frames.slot]]");
+    let slots = reader.need(&keys, "slot", "[{ time = \"10ms\" }]");
+    let is_missing = slots.is_none();
     let slots = reader.tables(slots, "frames.slot", &reference::SLOT.names());
-    if slots.is_empty() || slots.len() > MOST {
+    if !is_missing && slots.is_empty() || slots.len() > MOST {
         let what = format!("a frame has {} slots", slots.len());
         let remedy = format!("list 1 to {MOST} of them, each under [[frames.slot]]");
         reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
     }
     let slots: Vec<_> = slots.iter().map(|keys| slot(reader, keys, vocabulary)).collect();
-    let slots = slots.into_iter().collect::<Option<Vec<_>>>()?;
+    let slots = slots.into_iter().collect::<Option<Vec<_>>>().filter(|slots| !slots.is_empty())?;
     let (margin, stop, late) = (margin?, stop?, late?);
     if late.is_some() && margin.is_zero() {
         let what = "without a margin everything ends late, and is killed when it has so often";

@@ -203,6 +203,12 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
             within: messages.within,
         }),
     };
+    if let (Some(value), Some(octets), Some(size)) = (keys.get("size"), octets, size)
+        && octets.most < size
+    {
+        let what = format!("no message of `size` passes: `octets` are {} in all", octets.most);
+        reader.problem(ProblemKind::BadValue, &value.span(), what, "lower `size`, or raise `octets`");
+    }
     let mut time = |key, default: u64, bounds: std::ops::RangeInclusive<u64>, form: &str| match keys.get(key)
     {
         Some(value) => {

@@ -12,6 +12,7 @@ mod federation;
 mod frames;
 mod guard;
 mod isolation;
+mod layers;
 mod link;
 mod needs;
 mod networks;
@@ -73,9 +74,10 @@ use crate::vocabulary::Vocabulary;
 /// Steering slots at most. Slot 0 is the keyer's.
 pub const MAX_SLOTS: u16 = 4095;
 
-/// Hosts that all single-level networks of a site know at once where it says nothing else, of each family: half of what Linux remembers of
-/// itself (neigh `gc_thresh3`), so that the server's own way to its workstations has the other half.
-pub const NEIGHBOURS: u16 = 512;
+/// Hosts that all networks of a site know at once where it says nothing else, of each family. Who asks for the server and who begins
+/// connections may be others: both together have half of what Linux remembers of itself (neigh `gc_thresh3`), so that the server's own way to its
+/// workstations has the other half.
+pub const NEIGHBOURS: u16 = 256;
 
 /// A site without a problem. [`Site::parse`] is the only way to one.
 #[derive(Clone, Debug)]
@@ -202,6 +204,12 @@ impl Site {
         self.hosts.get(name)
     }
 
+    /// Whether sessions from this host travel within a second tunnel. Of one that it does not know it says so, too: then nothing of it
+    /// passes by any other way.
+    pub fn is_layered(&self, host: &HostName) -> bool {
+        self.hosts.get(host).is_none_or(Host::is_layered)
+    }
+
     /// All hosts, by name.
     pub fn hosts(&self) -> impl ExactSizeIterator<Item = &Host> {
         self.hosts.values()
@@ -319,12 +327,16 @@ impl Site {
         self.networks.iter().filter(move |network| network.partition.as_ref() == Some(partition))
     }
 
-    /// How many hosts of a network are known at once at most, of each family: what the site says, else a part of [`NEIGHBOURS`]; `None` where
-    /// packets carry labels.
-    pub fn neighbours(&self, network: &Network) -> Option<u16> {
-        let bounded = self.networks.iter().filter(|network| network.domain.is_none()).count();
-        let part = NEIGHBOURS / u16::try_from(bounded).unwrap_or(u16::MAX).clamp(1, NEIGHBOURS);
-        network.domain.is_none().then(|| network.neighbours.unwrap_or(part))
+    /// How many hosts of a network are known at once at most, of each family: what the site says, else a part of [`NEIGHBOURS`].
+    pub fn neighbours(&self, network: &Network) -> u16 {
+        let part = NEIGHBOURS / u16::try_from(self.networks.len()).unwrap_or(u16::MAX).clamp(1, NEIGHBOURS);
+        network.neighbours.unwrap_or(part)
+    }
+
+    /// How many of them each of the network's labels knows: an equal part, and one at least.
+    pub fn neighbours_of_each(&self, network: &Network) -> u16 {
+        let labels = network.labels.labels(networks::MOST).map_or(1, Iterator::count);
+        (self.neighbours(network) / u16::try_from(labels).unwrap_or(u16::MAX).max(1)).max(1)
     }
 
     /// Which end of a link forwards between the link's other end and its own networks: 0 or 1; `None` where nothing is forwarded.

@@ -79,14 +79,14 @@ impl Network {
         &self.hosts
     }
 
-    /// How many hosts of it are known at once, at most, if the site says so. A labelled network has no such number.
+    /// How many hosts of it are known at once, at most, if the site says so.
     pub fn neighbours(&self) -> Option<u16> {
         self.neighbours
     }
 }
 
 /// Labels that one network has at most: each has a compartment that runs.
-const MOST: u64 = 64;
+pub(super) const MOST: u64 = 64;
 
 /// Prefixes of single-level hosts that a labelled network has at most.
 const MOST_PREFIXES: usize = 64;
@@ -131,11 +131,6 @@ pub(super) fn read(
 /// `neighbours`, the hosts that are known at once.
 fn neighbours(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u16>> {
     let Some(value) = keys.get("neighbours") else { return Some(None) };
-    if keys.get("labels").is_some() {
-        let what = "on a network of several labels, how many hosts are known is not bounded";
-        reader.problem(ProblemKind::BadValue, &value.span(), what, "remove it");
-        return None;
-    }
     let number = reader.integer(value, "neighbours", 1..=u64::from(u16::MAX))?;
     u16::try_from(number).ok().map(Some)
 }

@@ -1,6 +1,6 @@
 //! From the file's text to a site: every table is read whole before anything is given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range as Span;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::services::service;
 use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Network, SecondFactor, Server,
-    Service, Site, User, Vault, check, domains, federation, frames, networks, partition, posture, processors,
-    protection, quantity, reference,
+    Service, Site, User, Vault, check, domains, federation, frames, layers, networks, partition, posture,
+    processors, protection, quantity, reference,
 };
-use crate::names::{ServiceName, SiteName, UserName};
+use crate::names::{HostName, ServiceName, SiteName, UserName};
 use crate::vocabulary::{NameList, Vocabulary};
 
 /// A site file is not larger than this, in bytes.
@@ -90,7 +90,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let server = server(reader, &root);
     let limits = limits(reader, &root);
     let slots = server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
-    let vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
+    let mut vault = Vault::read(reader, &root, vocabulary.as_ref(), slots);
     let crypto = Crypto::read(reader, &root);
     let audit = Audit::read(reader, &root);
     let isolation = Isolation::read(reader, &root, vocabulary.as_ref());
@@ -102,6 +102,9 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
     let hosts = reader.tables(root.get("host"), "[host]", &reference::HOST.names());
     let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
+    if let Some(vault) = &mut vault {
+        layers::beside(reader, vault, &hosts, server.as_ref(), root.get("federation").is_some());
+    }
     let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
     let services = Part::of(services.iter().map(|keys| service(reader, words, &users, keys)).collect());
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
@@ -127,6 +130,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     if let Some(Some(frames)) = &frames {
         frames::check(reader, frames, processors.as_deref().unwrap_or_default(), &draft);
     }
+    let layered = layers::of_hosts(vault.as_ref(), &draft.hosts);
     let (server, parts) = (draft.server?, draft.parts?);
     if !whole_federation {
         return None;
@@ -144,12 +148,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         frames: frames?.map(|frames| frames.value),
         processors: processors?,
         users: (draft.users.read.into_iter()).map(built_user).collect(),
-        hosts: (draft.hosts.read.into_iter())
-            .map(|host| {
-                let (name, ppk) = (host.name.value, host.ppk.map(|ppk| ppk.value));
-                (name.clone(), Host { name, accreditation: host.accreditation.value, ppk })
-            })
-            .collect(),
+        hosts: (draft.hosts.read.into_iter()).map(|host| built_host(host, &layered)).collect(),
         services: (draft.services.read.into_iter()).map(built_service).collect(),
         networks: (draft.networks.read.into_iter()).map(built_network).collect(),
         federation: draft.federation.map(|draft| draft.federation),
@@ -178,6 +177,12 @@ fn built_server(server: DraftServer) -> Server {
         longest_session: server.longest_session,
         idle_lock: server.idle_lock,
     }
+}
+
+fn built_host(host: DraftHost, layered: &BTreeSet<HostName>) -> (HostName, Host) {
+    let (name, ppk) = (host.name.value, host.ppk.map(|ppk| ppk.value));
+    let (accreditation, layered) = (host.accreditation.value, layered.contains(&name));
+    (name.clone(), Host { name, accreditation, ppk, layered })
 }
 
 fn built_user(user: DraftUser) -> (UserName, User) {
@@ -476,5 +481,6 @@ fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_
         Some(value) => HostPpk::read(reader, value).map(Some),
         None => Some(None),
     };
-    Some(DraftHost { name: name?, accreditation: accreditation?, ppk: ppk? })
+    let layered = layers::read(reader, keys);
+    Some(DraftHost { name: name?, accreditation: accreditation?, ppk: ppk?, layered: layered? })
 }

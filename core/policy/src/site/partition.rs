@@ -589,14 +589,17 @@ fn forbidden(reader: &mut Reader<'_>, places: &[(&str, &Label)], steps: &[Way<'_
         Some(format!("{name} ({})", vocabulary.text(label).unwrap_or_default()))
     };
     let way: Vec<_> = way.iter().filter_map(|number| steps.get(*number)).collect();
-    let Some((_, last, Step { to, .. })) = way.last() else { return };
+    let Some((_, last, Step { from, to, .. })) = way.last() else { return };
     let mut text = String::new();
     for (name, _, step) in &way {
         text.push_str(&format!("{} -[{name}]-> ", at(step.from).unwrap_or_default()));
     }
     text.push_str(&at(*to).unwrap_or_default());
     let what = format!("information gets where the lattice forbids it: {text}");
-    let remedy = if way.len() == 1 {
+    let is_outside = |place: &usize| places.get(*place).is_some_and(|(name, _)| *name == wire::OUTSIDE);
+    let remedy = if way.len() == 1 && (is_outside(from) || is_outside(to)) {
+        "turn the channel round, or have its end here in a partition at the other host's label, and a guard between that and this one"
+    } else if way.len() == 1 {
         "turn the channel round, or declare the exception with `kind = \"guard\"`"
     } else {
         "remove one of these channels, or declare the whole way as one guard"

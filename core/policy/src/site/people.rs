@@ -53,6 +53,7 @@ pub struct Host {
     pub(super) name: HostName,
     pub(super) accreditation: Range,
     pub(super) ppk: Option<HostPpk>,
+    pub(super) layered: bool,
 }
 
 impl Host {
@@ -69,5 +70,10 @@ impl Host {
     /// The post-quantum preshared key that it shares with the server, if any (RFC 8784).
     pub fn ppk(&self) -> Option<&HostPpk> {
         self.ppk.as_ref()
+    }
+
+    /// Whether its sessions' ESP travels within a second tunnel, and never otherwise.
+    pub fn is_layered(&self) -> bool {
+        self.layered
     }
 }

@@ -36,6 +36,8 @@ pub struct Posture {
     ciphers: Option<Vec<Cipher>>,
     people: Option<BTreeSet<UserName>>,
     hosts: Option<BTreeSet<HostName>>,
+    /// Those that have the layers that it asks for, where it asks for any.
+    pub(super) layered: Option<BTreeSet<HostName>>,
     services: Option<BTreeSet<ServiceName>>,
     key_life: Option<Duration>,
     constant: bool,
@@ -68,6 +70,7 @@ impl Posture {
     pub fn admits(&self, user: &UserName, host: &HostName) -> bool {
         self.people.as_ref().is_none_or(|people| people.contains(user))
             && self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host))
+            && self.layers_suffice(host)
     }
 
     /// Whether this service is on at a label that it covers. One that it does not name is off, where it names any or says that none is on.
@@ -130,7 +133,7 @@ fn posture(
     crypto: Option<&Crypto>,
     isolation: Option<&Isolation>,
 ) -> Option<Posture> {
-    const SAYS: [&str; 6] = ["ciphers", "key-life", "constant-rate", "people", "hosts", "services"];
+    const SAYS: [&str; 7] = ["ciphers", "key-life", "constant-rate", "people", "hosts", "layers", "services"];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
         let what = "the posture changes nothing";
         let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
@@ -161,6 +164,7 @@ fn posture(
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
     let hosts = names(reader, keys, "hosts", ("host", hosts));
+    let layered = super::layers::of_posture(reader, keys, draft, vault);
     let services = draft.services.whole.then(|| draft.services.read.iter().map(|one| &one.name.value));
     let services = names(reader, keys, "services", ("service", services));
     let follow = match keys.get("follow") {
@@ -182,10 +186,10 @@ fn posture(
     }
     fits(reader, keys, vault, labels.as_deref(), constant == Some(true));
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    let (people, hosts, services) = (people?, hosts?, services?);
+    let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);
     let (name, ciphers, key_life, constant) = (name?, ciphers?, key_life?, constant?);
     let follow = Duration::from_millis(follow?);
-    Some(Posture { name, labels, ciphers, people, hosts, services, key_life, constant, follow })
+    Some(Posture { name, labels, ciphers, people, hosts, layered, services, key_life, constant, follow })
 }
 
 /// Whether packets leave at a constant rate. A posture says so or nothing: a rate that a label has anyway it cannot take away.

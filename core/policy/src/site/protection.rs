@@ -12,7 +12,7 @@ use super::quantity::duration;
 use super::read::{Keys, Reader};
 use super::services::DraftService;
 use super::values::{NAME, quantity, unknown_word};
-use super::vault::{Layer, Vault, ranges};
+use super::vault::{Vault, ranges};
 use super::{Site, reference};
 use crate::label::{Label, Range};
 use crate::names::ProtectionName;
@@ -276,9 +276,8 @@ fn fits<'r>(
 
 /// What the vaults must be like for a constant rate.
 pub(super) fn fits_a_rate(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: &Vault) {
-    if vault.layers().contains(&Layer::Quic) {
-        let what =
-            "`[vault] layers` has \"quic\", whose datagrams have no room for packets of a constant rate";
+    if vault.has_second_tunnel() {
+        let what = "`layers` has \"quic\", in `[vault]` or at a host, whose datagrams have no room for packets of a constant rate";
         reader.problem(
             ProblemKind::Overlap,
             &keys.span(),

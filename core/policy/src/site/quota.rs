@@ -43,12 +43,13 @@ pub(super) fn quota(
     key: &str,
     unit: fn(&str) -> Option<u64>,
 ) -> Option<Quota> {
-    let text = reader.string(value, key)?;
+    const FORM: &str = "how much in what time, such as \"10 in 60s\" or \"64K in 1h\": in 1s to 24h, at most 100000 but for octets";
+    let text = reader.text(value, key, FORM)?;
     // Each of what is counted is remembered for as long: so many at most.
     let quota = Quota::parse(text.value, unit).filter(|quota| key == "octets" || quota.most <= 100_000);
     if quota.is_none() {
-        let remedy = "write how much in what time, such as \"10 in 60s\" or \"64K in 1h\": in 1s to 24h, at most 100000 but for octets";
-        reader.problem(ProblemKind::BadValue, &text.span, format!("`{}` is no bound", text.value), remedy);
+        let what = format!("`{}` is no bound", text.value);
+        reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {FORM}"));
     }
     quota
 }

@@ -56,6 +56,7 @@ const fn may(name: &'static str, form: &'static str, default: &'static str, mean
 }
 
 const RANGE: &str = "a range of labels: \"LOW..HIGH\", or one label";
+const LAYERS: &str = "[\"esp\"] or [\"esp\", \"quic\"]";
 const RANGES: &str = "a list of ranges of labels";
 const DNS_NAME: &str = "a DNS name in lower case";
 const ADDRESS: &str = "an IPv4 or IPv6 address";
@@ -213,9 +214,9 @@ pub(super) const VAULT: Section = Section {
     keys: &[
         may(
             "layers",
-            "[\"esp\"] or [\"esp\", \"quic\"]",
+            LAYERS,
             "[\"esp\"]",
-            "The tunnels that sessions' packets travel in. With \"quic\" all ESP and IKE goes within a second one, which shares as little with the first as one host allows (`levee check` says what); if either is down nothing passes.",
+            "The tunnels that sessions' packets travel in. With \"quic\" all ESP and IKE goes within a second one, which shares as little with the first as one host allows (`levee check` says what); if either is down nothing passes. `layers` of a host is for its sessions alone, which then pass by no other way whatever others have; where any host has \"quic\" the longest inner packet of all is of 1,280 octets.",
         ),
         may(
             "aead",
@@ -379,6 +380,7 @@ pub(super) const HOST: Section = Section {
             "none",
             "A post-quantum preshared key (RFC 8784), made by `levee enrol`.",
         ),
+        may("layers", LAYERS, "those of [vault]", "The same for its sessions alone; no fewer than there."),
     ],
 };
 
@@ -529,9 +531,10 @@ pub(super) const NETWORK: Section = Section {
         may(
             "neighbours",
             "a number of hosts, from 1 to 65535",
-            "an equal part of 512",
-            "Beside `label`: how many hosts of it, in IPv4 and in IPv6, are heard within five minutes. The table of them is one for the \
-             whole machine, with 1,024 entries each where `gc_thresh3` says no more; a host in made-up names fills its network's part.",
+            "an equal part of 256",
+            "How many hosts of it, in IPv4 and in IPv6, are heard within five minutes; of several labels each hears an equal part. The table of \
+             them is one for the whole machine, with 1,024 entries each where `gc_thresh3` says no more; a host in made-up names takes up to twice \
+             as many as this.",
         ),
     ],
 };
@@ -671,6 +674,12 @@ pub(super) const POSTURE: Section = Section {
             "Who may have sessions. Nobody else opens one, and sessions of others end before the change is acknowledged. An empty list lets nobody.",
         ),
         may("hosts", "a list of names of hosts", "all", "From which workstations. As `people`."),
+        may(
+            "layers",
+            "[\"esp\", \"quic\"]",
+            "any",
+            "The tunnels that sessions must travel in. From hosts whose `layers` are not these nobody opens one, and sessions from there end before the change is acknowledged.",
+        ),
         may(
             "services",
             "a list of names of services",

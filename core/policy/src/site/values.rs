@@ -19,8 +19,14 @@ pub(super) fn label(
 ) -> Option<At<Label>> {
     let value = reader.need(keys, "label", "\"SECRET\"")?;
     let text = reader.string(value, "label")?;
-    match vocabulary?.parse(text.value) {
+    let vocabulary = vocabulary?;
+    match vocabulary.parse(text.value) {
         Ok(label) => Some(At::new(label, text.span)),
+        Err(_) if vocabulary.parse_range(text.value).is_ok() => {
+            let what = format!("`{}` is a range of labels", text.value);
+            reader.problem(ProblemKind::BadValue, &text.span, what, "write one label");
+            None
+        }
         Err(error) => {
             reader.label_fault(&text, error);
             None
@@ -83,7 +89,10 @@ pub(super) fn quantity(
         // "512 MB" for "512M", "30 sec" for "30s": the number and the unit's first letter.
         let digits = text.value.trim_end_matches(|c: char| !c.is_ascii_digit());
         let unit = text.value.get(digits.len()..).and_then(|unit| unit.trim_start().chars().next());
-        let meant = unit.map(|unit| format!("{digits}{unit}")).filter(|meant| read(meant).is_some());
+        // (Of bits there are eight in what is meant here.)
+        let is_bits = text.value.to_ascii_lowercase().contains("bit");
+        let meant =
+            unit.map(|unit| format!("{digits}{unit}")).filter(|meant| !is_bits && read(meant).is_some());
         let remedy = meant.map_or_else(|| form.to_owned(), |meant| format!("`{meant}`, {form}"));
         reader.problem(ProblemKind::BadValue, &text.span, what, format!("write {remedy}"));
         return None;

@@ -60,6 +60,8 @@ impl Layer {
 #[derive(Clone, Debug)]
 pub struct Vault {
     pub(super) layers: Vec<Layer>,
+    /// Some hosts have more of these than `layers` says.
+    pub(super) beside: bool,
     pub(super) aead: AeadLibrary,
     pub(super) poll: Duration,
     pub(super) workers: u16,
@@ -77,6 +79,7 @@ impl Default for Vault {
         let layers = vec![Layer::Esp];
         Self {
             layers,
+            beside: false,
             aead,
             poll,
             workers: 1,
@@ -98,9 +101,19 @@ impl Vault {
         &self.layers
     }
 
-    /// Whether ESP travels within a second tunnel.
+    /// Whether all ESP travels within a second tunnel.
     pub fn is_layered(&self) -> bool {
         self.layers.contains(&Layer::Quic)
+    }
+
+    /// Whether ESP of some hosts travels within a second tunnel, and of others does not.
+    pub fn has_layer_beside(&self) -> bool {
+        self.beside
+    }
+
+    /// Whether there is a second tunnel, for all hosts or for some.
+    pub fn has_second_tunnel(&self) -> bool {
+        self.is_layered() || self.beside
     }
 
     /// Its cryptographic library.
@@ -156,7 +169,7 @@ impl Vault {
     /// Bytes of the longest inner packet at a label.
     pub fn inner_mtu(&self, label: &Label) -> u16 {
         match () {
-            () if self.is_layered() => LAYERED_MTU,
+            () if self.has_second_tunnel() => LAYERED_MTU,
             () if self.aggregates(label) => self.aggfrag_mtu,
             () => INNER_MTU,
         }
@@ -230,6 +243,7 @@ impl Vault {
         let values = |ranges: Vec<At<Range>>| ranges.into_iter().map(|range| range.value).collect();
         Some(Self {
             layers,
+            beside: false,
             aead: aead?,
             poll: Duration::from_micros(poll?),
             workers: workers?,
@@ -273,7 +287,7 @@ fn check_pieces(
 }
 
 /// `layers`: the innermost first. ESP is always there, since labels are its.
-fn layers(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<Layer>> {
+pub(super) fn layers(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<Layer>> {
     let Some(value) = keys.get("layers") else { return Some(vec![Layer::Esp]) };
     let words = reader.strings(value, "layers")?;
     let mut read = Vec::new();

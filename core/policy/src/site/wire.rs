@@ -16,7 +16,7 @@ use crate::names::{HardwareAddress, InterfaceName};
 use crate::vocabulary::Vocabulary;
 
 /// The other hosts of one label together, in a way that information takes: they may speak with each other.
-const OUTSIDE: &str = "another host";
+pub(super) const OUTSIDE: &str = "another host";
 
 /// The network between two hosts that a one-way channel has for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +150,15 @@ fn hardware(reader: &mut Reader<'_>, keys: &Keys<'_>, sends: bool) -> Option<Opt
             reader.problem(ProblemKind::BadValue, &value.span(), what, "remove it: the sender's site has it");
             None
         }
-        Some(value) => Some(Some(reader.parsed(value, "hardware address", FORM)?.value)),
+        Some(value) => {
+            let address = reader.parsed::<HardwareAddress>(value, "hardware address", FORM)?;
+            if !address.value.is_usable() {
+                let what = format!("{} is no address that an interface can have", address.value);
+                reader.problem(ProblemKind::BadValue, &address.span, what, format!("write {FORM}"));
+                return None;
+            }
+            Some(Some(address.value))
+        }
         None if sends => reader.need(keys, "hardware", "\"02:00:5e:00:53:02\"").and(None),
         None => Some(None),
     }
@@ -168,6 +176,16 @@ fn addresses(reader: &mut Reader<'_>, own: &At<IpNet>, peer: &At<IpAddr>) {
             what,
             "give both one network, and each its own address",
         );
+    } else if !IpNet::new(peer.value, own.value.prefix_len()).is_ok_and(|peer| is_usable(&peer)) {
+        let what =
+            format!("{} is no address that an interface of {} can have", peer.value, own.value.trunc());
+        reader.problem(ProblemKind::BadValue, &peer.span, what, "write an address of one host");
+    } else if let IpAddr::V6(address) = peer.value
+        && (address.is_unicast_link_local() || address.to_ipv4_mapped().is_some())
+    {
+        let what = format!("{address} is a link-local address, or one of IPv4 in another form");
+        let remedy = "give both an address of their own network, such as \"fd00::1/64\", or of IPv4";
+        reader.problem(ProblemKind::BadValue, &peer.span, what, remedy);
     }
 }
 

@@ -66,7 +66,12 @@ impl Server {
 
     /// With an open session.
     pub fn with_a_session() -> (Self, SessionId) {
-        let site = Site::parse(include_str!("../../../../conf/small/site.toml")).unwrap();
+        Self::with_a_session_at(include_str!("../../../../conf/small/site.toml"))
+    }
+
+    /// The same, at this site.
+    pub fn with_a_session_at(site: &str) -> (Self, SessionId) {
+        let site = Site::parse(site).unwrap();
         let machine = Sessions::new(Arc::new(site), vec![], [], [], [7; 16], BEGIN);
         let mut server = Self { machine, now: BEGIN };
         server.hear(Event::Hello { client: CLIENT, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });

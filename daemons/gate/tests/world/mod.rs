@@ -232,8 +232,13 @@ impl World {
             remote_ports: (0, 65_535),
         };
         let inner: Vec<IpAddr> = vec!["10.0.0.2".parse().unwrap()];
-        let record =
-            SessionRecord { id: session(1), inner: inner.clone(), selectors: vec![row], ciphers: None };
+        let record = SessionRecord {
+            id: session(1),
+            inner: inner.clone(),
+            selectors: vec![row],
+            ciphers: None,
+            layered: false,
+        };
         self.sessiond.send(&SessiondToVault::Open(record)).unwrap();
         assert!(matches!(hear(&self.sessiond), VaultToSessiond::Opened(id) if id == session(1)));
         let range = |text, length| levee_esp::AddressRange::prefix(text, length).unwrap();
@@ -245,7 +250,7 @@ impl World {
             remote_ports: levee_esp::PortRange::ANY,
         };
         let selectors = SelectorSet::new(vec![row]);
-        self.sad.open_session(session(1), SessionPolicy { inner, selectors }).unwrap();
+        self.sad.open_session(session(1), SessionPolicy { inner, selectors, only: None }).unwrap();
     }
 
     /// Keying material towards the server and back, of the newest pair; as long as the longest.

@@ -6,9 +6,12 @@ use levee_policy::audit::{AuditKey, Chain, Hash, Hex, MAX_LINE, Sealer, Verdict,
 use levee_session::Time;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::BorrowedFd;
 use zeroize::Zeroizing;
+
+/// Octets that are kept of what a crash of the host has left in disorder: of a second, at the rates of all labels, there is far less.
+const MOST_KEPT: u64 = 16 << 20;
 
 /// Whether there is a full part of a log.
 pub fn has_part(directory: BorrowedFd<'_>) -> rustix::io::Result<bool> {
@@ -67,6 +70,17 @@ fn write(directory: BorrowedFd<'_>, name: &str, mode: Mode, content: &[u8]) -> R
     Ok(file)
 }
 
+/// Keeps what the log's file has from this place on, behind so many records, for the auditor. The name of the file that has it.
+pub fn keep(directory: BorrowedFd<'_>, log: &File, from: u64, records: u64) -> Result<String, AuditError> {
+    let mut rest = Vec::new();
+    let mut log = log;
+    log.seek(SeekFrom::Start(from))?;
+    log.take(MOST_KEPT).read_to_end(&mut rest)?;
+    let name = format!("audit.torn-{records:020}");
+    drop(write(directory, &name, Mode::RUSR, &rest)?);
+    Ok(name)
+}
+
 /// Digests of the records from this number on, out of `audit.jsonl`, whose first record has the number `base`, and of the parts
 /// before it.
 pub fn digests_from(directory: BorrowedFd<'_>, from: u64, base: u64) -> Result<Vec<Hash>, AuditError> {
@@ -99,8 +113,14 @@ pub fn digests_from(directory: BorrowedFd<'_>, from: u64, base: u64) -> Result<V
 
 /// Goes through a file of the log, whose first record has the number `base`: the `known` lines that the state knows are
 /// counted, those after them must be sealed by the keys that follow. Says how many lines are good, and where the last of
-/// them ends.
-pub fn catch_up(file: &File, sealer: &mut Sealer, base: u64, known: u64) -> Result<(u64, u64), AuditError> {
+/// them ends. From the record `unsure` on, if any, the first that is not good is where the log ends.
+pub fn catch_up(
+    file: &File,
+    sealer: &mut Sealer,
+    base: u64,
+    known: u64,
+    unsure: Option<u64>,
+) -> Result<(u64, u64), AuditError> {
     let mut reader = BufReader::with_capacity(1 << 16, file);
     let (mut lines, mut end) = (0, 0);
     let mut line = Vec::new();
@@ -114,8 +134,9 @@ pub fn catch_up(file: &File, sealer: &mut Sealer, base: u64, known: u64) -> Resu
         let number = base.saturating_add(lines);
         let good = line.last() == Some(&b'\n') && (number < known || sealer.catch_up(&line).is_ok());
         if !good {
-            // A crash may leave one line in disorder at the very end; anything after it was put there.
-            if reader.fill_buf()?.is_empty() {
+            // A crash of sessiond may leave one line in disorder at the very end; anything after it was put there. One of the host may
+            // leave any of what was not synced, and not what was before it: a disk writes in an order of its own.
+            if reader.fill_buf()?.is_empty() || unsure.is_some_and(|from| number >= from) {
                 break;
             }
             return Err(AuditError::Foreign("the audit log does not go on from its state"));

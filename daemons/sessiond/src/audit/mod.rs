@@ -6,6 +6,7 @@
 //! | `audit.jsonl` | the log, in the form of [`levee_policy::audit`]; what has been written since the last of the next |
 //! | `audit-NUMBER.jsonl` | a part of the log that is full, by the number of its first record: seals, hashes and numbers go on from one to the next |
 //! | `audit.first-key` | the first key, sealed for the auditor (HPKE, RFC 9180), in hexadecimal, written once when the log begins |
+//! | `audit.torn-NUMBER` | what the log's end was after a crash of the host that left it in disorder, behind so many records |
 //! | `audit.state` | how many records there are, the next one's key, the running hash, the number of the first record in `audit.jsonl`; written over in place |
 //!
 //! Whoever reads these files learns the next record's key, and none before it: the first one is forgotten with the first record,
@@ -22,7 +23,7 @@ mod files;
 mod told;
 
 use crate::auditor::Auditor;
-use files::{begin, catch_up, create, digests_from, has_part, saved};
+use files::{begin, catch_up, create, digests_from, has_part, keep, saved};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_policy::audit::{Action, Chain, Event, Hash, Sealer, Verdict, part_name};
 use levee_session::Time;
@@ -157,11 +158,14 @@ pub struct AuditLog {
     told: Told,
     /// Whether a place that checkpoints are sent to did not take the last one.
     kept_back: bool,
+    /// What is to be said of the end that a crash of the host has left.
+    torn: Option<Event>,
 }
 
 impl AuditLog {
     /// Opens the log in this directory, or begins one, whose first key is sealed for this auditor. What a crash left
-    /// half-written is cut off. `known` is how far the log is, as the signer says.
+    /// half-written is cut off; if that may have been the host's, from the first record that is in disorder, as far as no sync has
+    /// ended behind it, and what is cut is kept. `known` is how far the log is, as the signer says.
     ///
     /// # Errors
     /// If the log does not go on from the state kept beside it, or from what the signer knows: it was changed while nobody was
@@ -170,6 +174,7 @@ impl AuditLog {
         directory: BorrowedFd<'_>,
         auditor: &Auditor,
         known: Chain,
+        host_failed: bool,
         now: Time,
     ) -> Result<Self, AuditError> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -189,16 +194,19 @@ impl AuditLog {
         let stated = sealer.count();
         // A crash may have come after a file was full and before the state said so.
         while let Ok(full) = openat(directory, part_name(base), flags, own) {
-            let (lines, _) = catch_up(&File::from(full), &mut sealer, base, stated)?;
+            let (lines, _) = catch_up(&File::from(full), &mut sealer, base, stated, None)?;
             if lines == 0 {
                 return Err(AuditError::Foreign("a part of the audit log is empty"));
             }
             base = base.saturating_add(lines);
         }
-        let (lines, end) = catch_up(&file, &mut sealer, base, stated)?;
+        // What was synced is in order, whatever the disk did with the rest.
+        let unsure = host_failed.then(|| stated.max(known.count));
+        let (lines, end) = catch_up(&file, &mut sealer, base, stated, unsure)?;
         if base.saturating_add(lines) < stated {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
+        let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
         file.set_len(end)?;
         file.sync_all()?;
         rustix::fs::fsync(directory)?;
@@ -228,6 +236,7 @@ impl AuditLog {
             synced: signed,
             told,
             kept_back: false,
+            torn,
         };
         log.save()?;
         // Grants keep their room even if the disk fills up before the first note. A disk without that much denies
@@ -242,6 +251,11 @@ impl AuditLog {
     /// So many sessions will end, and need room for that.
     pub fn expect_ends(&mut self, sessions: u64) {
         self.sessions = sessions;
+    }
+
+    /// What a crash of the host has left in disorder, to be recorded.
+    pub fn torn(&mut self) -> Option<Event> {
+        self.torn.take()
     }
 
     /// Records written so far, those of earlier runs with them.
@@ -528,6 +542,19 @@ fn sent_away(kept_back: bool) -> Event {
         }
         false => event("checkpoints", Verdict::Noted, "each place takes them again".to_owned()),
     }
+}
+
+/// Keeps what is behind the log's end in its file, if anything, and what is to be said of it.
+fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Result<Option<Event>, AuditError> {
+    let octets = file.metadata()?.len().saturating_sub(end);
+    if octets == 0 {
+        return Ok(None);
+    }
+    let name = keep(directory, file, end, records)?;
+    let why = format!(
+        "the host went down before {octets} octets behind record {records} were on the disk whole: they are kept in {name}"
+    );
+    Ok(Some(event("log", Verdict::Noted, why)))
 }
 
 fn lost(count: u64) -> Event {

@@ -212,6 +212,67 @@ fn a_record_that_is_only_written_is_on_the_disk_soon_and_a_crash_of_the_host_bef
     assert_eq!(log.records(), 2);
 }
 
+#[test]
+fn of_what_was_not_synced_a_crash_of_the_host_may_leave_any_part_and_the_log_goes_on_from_what_was() {
+    for gap in 0..4 {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        let mut log = open(place, FULL).unwrap();
+        fill(&mut log, 2);
+        let known = log.told.known();
+        let synced = log.records();
+        let state = std::fs::read(place.join(STATE)).unwrap();
+        let before = log.end;
+        for n in 0..4 {
+            assert!(log.write(&[(Weight::Connection, lost(n))], START, false));
+        }
+        drop(log);
+        // Of what was written since, the disk has all but one record: it writes in an order of its own.
+        let mut all = std::fs::read(place.join(LOG)).unwrap();
+        let tail = &mut all[usize::try_from(before).unwrap()..];
+        let lines: Vec<usize> = tail.split_inclusive(|octet| *octet == b'\n').map(<[u8]>::len).collect();
+        let from: usize = lines[..gap].iter().sum();
+        tail[from..from + lines[gap]].fill(0);
+        std::fs::write(place.join(LOG), &all).unwrap();
+        std::fs::write(place.join(STATE), &state).unwrap();
+        // Without a crash of the host somebody else wrote there.
+        if gap < 2 {
+            assert!(matches!(open_after(place, FULL, known), Err(AuditError::Foreign(_))), "{gap}");
+        }
+        let directory = File::open(place).unwrap();
+        let mut log = AuditLog::open(directory.as_fd(), &auditor(), known, true, START).unwrap();
+        assert_eq!(log.records(), synced + u64::try_from(gap).unwrap());
+        let said = log.torn().expect("it is said");
+        let name = format!("audit.torn-{:020}", log.records());
+        assert!(said.reason.contains(&name), "{said:?}");
+        let kept = std::fs::read(place.join(&name)).unwrap();
+        assert_eq!(kept, all[usize::try_from(before).unwrap() + from..]);
+        fill(&mut log, 1);
+        let report = read(place).1;
+        assert!(report.is_sound(), "{report:#?}");
+    }
+}
+
+#[test]
+fn after_a_crash_of_the_host_what_was_synced_must_be_there_all_the_same() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    let mut log = open(place, FULL).unwrap();
+    fill(&mut log, 4);
+    let known = log.told.known();
+    drop(log);
+    let whole = std::fs::read(place.join(LOG)).unwrap();
+    let lines: Vec<&[u8]> = whole.split_inclusive(|octet| *octet == b'\n').collect();
+    let directory = File::open(place).unwrap();
+    for changed in 0..lines.len() {
+        let mut all: Vec<Vec<u8>> = lines.iter().map(|line| line.to_vec()).collect();
+        all[changed].fill(0);
+        std::fs::write(place.join(LOG), all.concat()).unwrap();
+        let opened = AuditLog::open(directory.as_fd(), &auditor(), known, true, START);
+        assert!(matches!(opened, Err(AuditError::Foreign(_))), "{changed}");
+    }
+}
+
 /// A log in `place` whose files are full after so many bytes.
 fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
     open_after(place, full, Chain::START)
@@ -220,7 +281,7 @@ fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
 /// The same, and how far the signer knows it.
 fn open_after(place: &Path, full: u64, known: Chain) -> Result<AuditLog, AuditError> {
     let directory = File::open(place).unwrap();
-    AuditLog::open(directory.as_fd(), &auditor(), known, START).map(|log| AuditLog { full, ..log })
+    AuditLog::open(directory.as_fd(), &auditor(), known, false, START).map(|log| AuditLog { full, ..log })
 }
 
 /// Writes so many records and a checkpoint behind them.

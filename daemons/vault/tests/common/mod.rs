@@ -236,6 +236,7 @@ pub fn record(id: SessionId, place: Place) -> SessionRecord {
         inner: vec![ip(CLIENT_INNER), ip(CLIENT_INNER6)],
         selectors: vec![row("10.9.0.0/16", "10.0.0.2/32"), row("fd00:9::/32", "fd00::2/128")],
         ciphers: None,
+        layered: false,
     }
 }
 

@@ -62,6 +62,11 @@ pub struct Peer {
 impl Peer {
     /// A peer with pair `n`, on a socket of its own in the client's network.
     pub fn new(client: &Host, server: SocketAddr, n: u32) -> Self {
+        Self::with(client, server, n, server_spi(n))
+    }
+
+    /// The same by this SPI of the server's.
+    pub fn with(client: &Host, server: SocketAddr, n: u32, spi: u32) -> Self {
         let everything = |family: &str| {
             let any = AddressRange::prefix(ip(family), 0).unwrap();
             Selector {
@@ -76,6 +81,7 @@ impl Peer {
         let policy = SessionPolicy {
             inner: ["10.0.0.2", "10.0.0.3", "10.9.0.1", "fd00::2"].map(ip).to_vec(),
             selectors: SelectorSet::new(vec![everything("0.0.0.0"), everything("::")]),
+            only: None,
         };
         sad.open_session(1, policy).unwrap();
         let keys = |from_peer| SaKeys::new(Suite::Aes256Gcm, &material(n, from_peer)).unwrap();
@@ -83,7 +89,7 @@ impl Peer {
             session: 1,
             extended: true,
             inbound: (Spi::new(0x00a0_0000 | n).unwrap(), keys(false)),
-            outbound: (Spi::new(server_spi(n)).unwrap(), keys(true)),
+            outbound: (Spi::new(spi).unwrap(), keys(true)),
             peer: Some(Outer { address: server, socket: 0 }),
             aggregation: None,
         };

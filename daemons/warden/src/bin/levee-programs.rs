@@ -1,7 +1,7 @@
 //! levee-programs: makes the image of the programs that a site's services need, or of a partition's root, so that the warden need not wait. It starts it,
 //! as nobody in particular; nobody else has a use for it.
 //!
-//! `levee-programs KEY [--program PATH | --software WORD | --root PATH]...`, with the directory in memory as descriptor 3; status 0 once the
+//! `levee-programs KEY [--program PATH | --software WORD | --root PATH | --look PATH]...`, with the directory in memory as descriptor 3; status 0 once the
 //! image is there.
 #![forbid(unsafe_code)]
 

@@ -141,6 +141,11 @@ impl Wire {
         pinned::raise(&mut self.place.net()?, &self.interface, &edge.addresses)
     }
 
+    /// The namespace that the interface is in.
+    pub fn ns(&self) -> BorrowedFd<'_> {
+        self.place.ns()
+    }
+
     /// The interface's name.
     pub fn interface(&self) -> &str {
         &self.interface

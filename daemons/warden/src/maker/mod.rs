@@ -10,7 +10,7 @@ use levee_sys::spawn::Program;
 use levee_sys::{Error, Result};
 use rustix::fs::{Gid, Uid};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Resource;
+use rustix::process::{Resource, Signal};
 use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -65,11 +65,11 @@ impl Maker {
         }
     }
 
-    /// What became of it, once it has ended. One that takes too long is ended.
+    /// What became of it, once it has ended or takes too long: then it is to be ended.
     pub fn over(&self) -> Option<std::result::Result<(), String>> {
         Some(match self.child.try_wait() {
             Ok(None) if Instant::now() < self.until => return None,
-            Ok(None) => self.child.kill().map_err(|e| e.to_string()).and(Err(LATE.into())),
+            Ok(None) => Err(LATE.into()),
             Ok(Some(Exit::Status(0))) => Ok(()),
             Ok(Some(how)) => Err(reason(&self.said, how)),
             Err(e) => Err(e.to_string()),
@@ -79,6 +79,26 @@ impl Maker {
     /// Ends it. What it had not finished has no name by which it would be taken for finished.
     pub fn kill(&self) {
         let _ = self.child.kill();
+    }
+}
+
+/// Makers that were told to end, and read what is not levee's: a file system that does not answer keeps who asks it from ending, killed or
+/// not (FUSE and NFS do). Nobody waits for that.
+#[derive(Debug, Default)]
+pub struct Leaving(Vec<Maker>);
+
+impl Leaving {
+    /// Ends one.
+    pub fn take(&mut self, maker: Maker) {
+        // One that cannot be told has ended.
+        let _ = maker.child.signal(Signal::KILL);
+        self.0.push(maker);
+    }
+
+    /// Whether all have ended.
+    pub fn are_gone(&mut self) -> bool {
+        self.0.retain(|maker| matches!(maker.child.try_wait(), Ok(None)));
+        self.0.is_empty()
     }
 }
 

@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamp
 
 use super::Wanted;
 use super::inventory::{self, ALTERNATIVES, Inventory, entries};
+use super::root::Bound;
 
 /// So many images are kept in the cache.
 const KEPT: usize = 8;
@@ -22,14 +23,17 @@ const INSIDE: &str = "lib/levee/alternatives";
 /// Directories with links to alternatives.
 const LINKED: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
 
-/// Makes the image `key` where it is not there yet, and puts a copy of it into the directory `memory`.
+/// Makes the image `key` where it is not there yet, and puts a copy of it into the directory `memory`; or only looks whether a root's is there.
 ///
 /// # Errors
 /// Says what is missing or failed. Then nothing of that name is there.
 pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
     if let Some(root) = &wanted.root {
-        return super::root::make(root, wanted, memory);
+        if wanted.only_looks {
+            return super::root::look(root, wanted, memory);
+        }
+        return super::root::make(root, wanted, &Bound::ALL, memory);
     }
     let alone = Alone::begin()?;
     let cache = Path::new(super::CACHE);
@@ -187,7 +191,7 @@ fn write(image: &Path, unfinished: &str, wanted: &Wanted, memory: impl AsFd) -> 
 }
 
 /// Removes what is in the directory in memory under such names.
-fn clear(memory: impl AsFd, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<()> {
+pub(super) fn clear(memory: impl AsFd, is_gone: impl Fn(&[u8]) -> bool) -> io::Result<()> {
     let listed = rustix::fs::openat(&memory, ".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     for entry in rustix::fs::Dir::new(listed)? {
         let entry = entry?;
@@ -226,10 +230,10 @@ fn remove(stage: &Path) -> io::Result<()> {
 
 impl Wanted {
     /// Whether an image of this name is an older one of the same: it goes when this comes.
-    fn replaces(&self, other: &[u8]) -> bool {
+    pub(super) fn replaces(&self, other: &[u8]) -> bool {
         let is_older = match &self.root {
             // The same path as it was.
-            Some(_) => self.key.rsplit_once('-').is_some_and(|(path, _)| other.starts_with(path.as_bytes())),
+            Some(_) => other.strip_prefix(self.path().as_bytes()).is_some_and(|rest| rest.starts_with(b"-")),
             None => other.ends_with(b".erofs"),
         };
         is_older && other != self.file_name().as_bytes()
@@ -254,19 +258,19 @@ impl Wanted {
     /// What is wrong with it.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
-        let key = arguments
-            .next()
-            .ok_or("usage: levee-programs KEY [--program PATH | --software WORD | --root PATH]...")?;
-        let (mut programs, mut software, mut root) = (Vec::new(), Vec::new(), None);
+        let key = arguments.next().ok_or(
+            "usage: levee-programs KEY [--program PATH | --software WORD | --root PATH | --look PATH]...",
+        )?;
+        let (mut programs, mut software, mut root, mut only_looks) = (Vec::new(), Vec::new(), None, false);
         while let Some(flag) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
             match flag.as_str() {
                 "--program" => programs.push(value),
                 "--software" => software.push(value),
-                "--root" => root = Some(value.into()),
+                "--root" | "--look" => (root, only_looks) = (Some(value.into()), flag == "--look"),
                 _ => return Err(format!("unknown argument {flag}")),
             }
         }
-        Ok(Self { programs, software, root, key })
+        Ok(Self { programs, software, root, only_looks, key })
     }
 }

@@ -63,6 +63,8 @@ pub struct Wanted {
     pub software: Vec<String>,
     /// What a partition's root is made from, and then nothing else is.
     pub root: Option<PathBuf>,
+    /// Whether that is only looked at.
+    only_looks: bool,
     key: String,
 }
 
@@ -110,27 +112,39 @@ impl Wanted {
         }
         let digest = hash.finalize();
         let key = levee_policy::audit::hex(digest.get(..12).unwrap_or_default());
-        Self { programs, software, root: None, key }
+        Self { programs, software, root: None, only_looks: false, key }
     }
 
-    /// A partition's root, made from `path` as that is now.
+    /// A partition's root, made from `path`. The path is not looked at: it may be on a file system that does not answer, and it is its maker
+    /// who waits for that.
     pub fn root(path: &Path) -> Self {
-        // (What is not there is its maker's to tell.)
-        let state = path.metadata().map(|m| (m.dev(), m.ino(), m.mtime(), m.mtime_nsec(), m.size()));
-        let hash = |what: &[u8]| levee_policy::audit::hex(Sha256::digest(what).get(..12).unwrap_or_default());
-        let key = format!(
-            "{}-{}",
-            hash(path.as_os_str().as_encoded_bytes()),
-            hash(format!("{FORM} {:?}", state.ok()).as_bytes())
-        );
-        Self { programs: Vec::new(), software: Vec::new(), root: Some(path.to_owned()), key }
+        let key = short(path.as_os_str().as_encoded_bytes());
+        Self {
+            programs: Vec::new(),
+            software: Vec::new(),
+            root: Some(path.to_owned()),
+            only_looks: false,
+            key,
+        }
+    }
+
+    /// What stands for a root's path in its image's name.
+    fn path(&self) -> &str {
+        self.key.split('-').next().unwrap_or_default()
+    }
+
+    /// Whether an image of this name is one of this root, whole.
+    fn is_root(&self, name: &[u8]) -> bool {
+        let rest = name.strip_prefix(self.path().as_bytes());
+        rest.is_some_and(|rest| rest.starts_with(b"-") && rest.ends_with(b".root"))
     }
 
     /// What a maker is told on its command line.
     fn arguments(&self) -> impl Iterator<Item = &str> {
         let programs = self.programs.iter().flat_map(|word| ["--program", word]);
         let software = self.software.iter().flat_map(|word| ["--software", word]);
-        let root = self.root.iter().filter_map(|root| root.to_str()).flat_map(|root| ["--root", root]);
+        let flag = if self.only_looks { "--look" } else { "--root" };
+        let root = self.root.iter().filter_map(|root| root.to_str()).flat_map(move |root| [flag, root]);
         std::iter::once(self.key.as_str()).chain(programs).chain(software).chain(root)
     }
 
@@ -162,9 +176,14 @@ impl Images {
         Ok(Self { memory, maker: None })
     }
 
-    /// Where the image is, if it is there.
+    /// Where the image is, if it is there. Of a root it is the one that was looked at last: whoever makes it leaves no older one.
     pub fn find(&self, wanted: &Wanted) -> Option<PathBuf> {
         let directory = format!("/proc/self/fd/{}", self.memory.root().as_raw_fd());
+        if wanted.root.is_some() {
+            let all = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            let mut of_root = all.filter(|entry| wanted.is_root(entry.file_name().as_encoded_bytes()));
+            return of_root.next().map(|entry| entry.path());
+        }
         let path = Path::new(&directory).join(wanted.file_name());
         path.exists().then_some(path)
     }
@@ -179,6 +198,14 @@ impl Images {
             self.maker = Some(maker.map_err(|e| Fatal::new("make the image of the services' programs", e))?);
         }
         Ok(())
+    }
+
+    /// Has a partition's root looked at: if it is as it was, its image is there when that is over, and if not, no other.
+    ///
+    /// # Errors
+    /// The maker cannot be started.
+    pub fn look(&self, root: &Wanted, programs: &Path, waits: &mut Waits) -> Result<Maker, Fatal> {
+        self.make(&Wanted { only_looks: true, ..root.clone() }, programs, waits)
     }
 
     /// Has a partition's root made.
@@ -197,7 +224,8 @@ impl Images {
     /// What became of the image that was being made, once.
     pub fn ended(&mut self) -> Option<Result<(), String>> {
         let result = self.maker.as_ref()?.over()?;
-        self.maker = None;
+        // One that is late lives still.
+        self.stop();
         Some(result)
     }
 
@@ -207,6 +235,10 @@ impl Images {
             maker.kill();
         }
     }
+}
+
+fn short(what: &[u8]) -> String {
+    levee_policy::audit::hex(Sha256::digest(what).get(..12).unwrap_or_default())
 }
 
 fn start(
@@ -222,4 +254,48 @@ fn start(
     // A few files of packages are not for everybody to read.
     program.capabilities = CapabilitySet::DAC_READ_SEARCH;
     Maker::start(program, PATIENCE, waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn all_images_in_memory_have_four_gib_together() {
+        let images = Images::new().unwrap();
+        let room = rustix::fs::fstatvfs(images.memory.root()).unwrap();
+        assert_eq!((room.f_blocks * room.f_frsize, MEMORY), (4 << 30, 4 << 30));
+    }
+
+    #[test]
+    fn of_a_root_the_image_is_found_whatever_it_was_made_from_and_no_others() {
+        let place = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| place.path().join(name));
+        fs::create_dir_all(&one).unwrap();
+        let images = Images::new().unwrap();
+        let wanted = Wanted::root(&one);
+        let write = |name: &str| {
+            let memory = format!("/proc/self/fd/{}", images.memory.root().as_raw_fd());
+            fs::write(Path::new(&memory).join(name), "x").unwrap();
+        };
+        let name = wanted.as_is(&one.metadata().unwrap()).file_name();
+        for wrong in [format!("{name}.new"), Wanted::root(&other).file_name(), "x.erofs".into()] {
+            write(&wrong);
+            assert_eq!(images.find(&wanted), None, "{wrong}");
+        }
+        write(&name);
+        assert_eq!(images.find(&wanted).unwrap().file_name().unwrap(), name.as_str());
+        // Another time, another image: looked at, the one before it goes.
+        fs::write(one.join("more"), "").unwrap();
+        let looks = Wanted { only_looks: true, ..wanted.clone() };
+        make(&looks, images.memory.root()).unwrap();
+        assert_eq!(images.find(&wanted), None);
+        let name = wanted.as_is(&one.metadata().unwrap()).file_name();
+        write(&name);
+        make(&looks, images.memory.root()).unwrap();
+        assert!(images.find(&wanted).is_some());
+        fs::remove_dir_all(&one).unwrap();
+        assert!(make(&looks, images.memory.root()).unwrap_err().contains("No such file"));
+    }
 }

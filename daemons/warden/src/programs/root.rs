@@ -1,7 +1,7 @@
 //! A partition's root: a directory of the site's, or an image, packed anew. The kernel reads an image that levee has made, and no other;
 //! what unpacks the site's has no power but to read.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 
 use super::build::{self, Alone};
 use super::inventory::entries;
-use super::{MEMORY, Wanted};
+use super::{FORM, MEMORY, Wanted, short};
 
 /// How often what is being unpacked is measured.
 const MEASURED: Duration = Duration::from_millis(200);
@@ -30,28 +30,74 @@ const NONE: &str = "it is neither a directory nor an image (squashfs or EROFS)";
 ///
 /// # Errors
 /// Says what is missing or failed. Then nothing of its name is there.
-pub(super) fn make(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+pub(super) fn make(root: &Path, wanted: &Wanted, bound: &Bound, memory: impl AsFd) -> Result<(), String> {
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", root.display());
+    // Before anybody else has to wait for this.
+    let kind = root.metadata().map_err(|e| failed(&e))?;
+    let wanted = wanted.as_is(&kind);
     let alone = Alone::begin()?;
     let tree = alone.stage().join("root");
     fs::create_dir_all(alone.stage()).map_err(|e| format!("make {}: {e}", alone.stage().display()))?;
-    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", root.display());
-    let kind = root.metadata().map_err(|e| failed(&e))?;
     if kind.is_dir() {
-        copy(root, &tree).map_err(|e| failed(&e))?;
+        copy(root, &tree, bound).map_err(|e| failed(&e))?;
     } else if !kind.is_file() {
         return Err(failed(&NONE));
     } else {
-        unpack(root, &tree).map_err(|e| failed(&e))?;
+        unpack(root, &tree, bound).map_err(|e| failed(&e))?;
         open(&tree).map_err(|e| failed(&e))?;
     }
     let image = alone.stage().join("whole");
     build::pack(alone.stage(), &tree, &image)?;
-    build::load(&image, wanted, memory).map_err(|e| format!("load {} into memory: {e}", root.display()))?;
+    build::load(&image, &wanted, memory).map_err(|e| format!("load {} into memory: {e}", root.display()))?;
     alone.end()
 }
 
+/// Looks whether the image of `root`, as that is now, is in the directory `memory`; there is no older one then.
+///
+/// # Errors
+/// It cannot be looked at.
+pub(super) fn look(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", root.display());
+    let wanted = wanted.as_is(&root.metadata().map_err(|e| failed(&e))?);
+    build::clear(memory, |other| wanted.replaces(other)).map_err(|e| failed(&e))
+}
+
+impl Wanted {
+    /// A root as what is at its path is now.
+    pub(super) fn as_is(&self, now: &Metadata) -> Self {
+        let state = (now.dev(), now.ino(), now.mtime(), now.mtime_nsec(), now.size());
+        let key = format!("{}-{}", self.key, short(format!("{FORM} {state:?}").as_bytes()));
+        Self { key, ..self.clone() }
+    }
+}
+
+/// What a root may have in all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bound {
+    /// Octets of all its files together, as they read.
+    pub bytes: u64,
+    /// Files, links and directories.
+    pub files: usize,
+}
+
+impl Bound {
+    /// Every root's.
+    pub const ALL: Self = Self { bytes: MEMORY, files: MOST };
+
+    fn holds(&self, bytes: u64, files: usize) -> Result<(), String> {
+        if bytes <= self.bytes && files <= self.files {
+            return Ok(());
+        }
+        let most = match self.bytes {
+            whole if whole >> 30 > 0 => format!("{} GiB", whole >> 30),
+            octets => format!("{octets} octets"),
+        };
+        Err(format!("it is larger than {most}, or has more than {} files", self.files))
+    }
+}
+
 /// Unpacks an image to `tree`.
-fn unpack(image: &Path, tree: &Path) -> Result<(), String> {
+fn unpack(image: &Path, tree: &Path, bound: &Bound) -> Result<(), String> {
     let mut head = Vec::new();
     let read = File::open(image).and_then(|file| file.take(RootImage::HEAD as u64).read_to_end(&mut head));
     read.map_err(|e| e.to_string())?;
@@ -83,7 +129,7 @@ fn unpack(image: &Path, tree: &Path) -> Result<(), String> {
         if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
             break status;
         }
-        if let Err(why) = bounded(tree) {
+        if let Err(why) = bounded(tree, bound) {
             // It has no child of its own.
             let _ = child.kill().and_then(|()| child.wait());
             return Err(why);
@@ -94,11 +140,11 @@ fn unpack(image: &Path, tree: &Path) -> Result<(), String> {
         let said = fs::read(&said).unwrap_or_default();
         return Err(format!("{program}: {status}: {}", String::from_utf8_lossy(&said).trim()));
     }
-    bounded(tree)
+    bounded(tree, bound)
 }
 
 /// Copies a directory: plain files, links and directories, which is all that a root is to have.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+fn copy(from: &Path, to: &Path, bound: &Bound) -> io::Result<()> {
     let (mut bytes, mut files) = (0u64, 0);
     let mut directories = vec![PathBuf::new()];
     while let Some(below) = directories.pop() {
@@ -115,11 +161,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
                 // What has become a link or a pipe since is an error, and nobody waits for a pipe's other end.
                 let source = regular(&entry.path())?;
                 let mut copied = File::create(to.join(path))?;
-                bytes += io::copy(&mut (&source).take(MEMORY.saturating_sub(bytes) + 1), &mut copied)?;
+                bytes += io::copy(&mut (&source).take(bound.bytes.saturating_sub(bytes) + 1), &mut copied)?;
                 copied.set_modified(metadata.modified()?)?;
                 copied.set_permissions(Permissions::from_mode(metadata.permissions().mode() & 0o777))?;
             }
-            within(bytes, files).map_err(io::Error::other)?;
+            bound.holds(bytes, files).map_err(io::Error::other)?;
         }
     }
     Ok(())
@@ -134,7 +180,7 @@ fn regular(path: &Path) -> io::Result<File> {
 }
 
 /// Whether what is there is not too much.
-fn bounded(tree: &Path) -> Result<(), String> {
+fn bounded(tree: &Path, bound: &Bound) -> Result<(), String> {
     let (mut bytes, mut files) = (0u64, 0);
     let mut directories = vec![tree.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -147,16 +193,9 @@ fn bounded(tree: &Path) -> Result<(), String> {
                 directories.push(entry);
             }
         }
-        within(bytes, files)?;
+        bound.holds(bytes, files)?;
     }
     Ok(())
-}
-
-fn within(bytes: u64, files: usize) -> Result<(), String> {
-    if bytes <= MEMORY && files <= MOST {
-        return Ok(());
-    }
-    Err(format!("it is larger than {} GiB, or has more than {MOST} files", MEMORY >> 30))
 }
 
 /// Lets every directory be read and removed: who reads the root has no other rights than anybody.
@@ -184,6 +223,72 @@ mod tests {
         assert!(regular(&at("file")).is_ok());
         for other in ["link", "pipe", "."] {
             assert!(regular(&at(other)).is_err(), "{other}");
+        }
+    }
+
+    /// A tree of four files, one a directory.
+    fn tree(place: &Path, size: usize) -> PathBuf {
+        let tree = place.join("tree");
+        for name in ["a", "a/b", "c", "d"] {
+            fs::create_dir_all(tree.join(name)).unwrap();
+            fs::write(tree.join(name).join("file"), vec![7; size]).unwrap();
+        }
+        tree
+    }
+
+    #[test]
+    fn all_files_of_a_directory_have_the_bound_together() {
+        let place = tempfile::tempdir().unwrap();
+        let from = tree(place.path(), 1_000);
+        let (copied, mut times) = (|n: u32| place.path().join(format!("copy-{n}")), 0..);
+        let mut result = |bytes, files| {
+            let to = copied(times.next().unwrap());
+            let bound = Bound { bytes, files };
+            copy(&from, &to, &bound).map_err(|e| e.to_string()).map(|()| to)
+        };
+        let whole = result(4_000, 8).unwrap();
+        assert_eq!(fs::read(whole.join("a/b/file")).unwrap(), [7; 1_000]);
+        assert!(result(3_999, 8).unwrap_err().contains("it is larger than 3999 octets"));
+        assert!(result(4_000, 7).unwrap_err().contains("has more than 7 files"));
+        // No more is written than that, and one octet.
+        let written = fs::read_dir(place.path()).unwrap().map(|entry| bytes(&entry.unwrap().path()));
+        assert!(written.max().unwrap() <= 4_000);
+    }
+
+    /// Octets of all files below.
+    fn bytes(tree: &Path) -> u64 {
+        let of = |path: PathBuf| if path.is_dir() { bytes(&path) } else { path.metadata().unwrap().len() };
+        entries(tree).into_iter().map(of).sum()
+    }
+
+    /// (Packages squashfs-tools and erofs-utils.)
+    #[test]
+    fn all_files_of_an_image_have_the_bound_together() {
+        const FILE: usize = 256 << 10;
+        let place = tempfile::tempdir().unwrap();
+        let from = tree(place.path(), FILE);
+        let image = |name: &str| place.path().join(name);
+        let (squash, erofs) = (image("squash"), image("erofs"));
+        let mut commands = [Command::new("mksquashfs"), Command::new("mkfs.erofs")];
+        commands[0].arg(&from).arg(&squash).args(["-quiet", "-no-progress"]);
+        commands[1].arg(&erofs).arg(&from);
+        for command in &mut commands {
+            let made = command.output().unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        }
+        let all = 4 * u64::try_from(FILE).unwrap();
+        for (number, image) in [squash, erofs].iter().enumerate() {
+            let result = |name: &str, bytes, files| {
+                let stage = place.path().join(format!("{name}-{number}"));
+                fs::create_dir(&stage).unwrap();
+                unpack(image, &stage.join("root"), &Bound { bytes, files })
+            };
+            // Directories count as what they take on the disk.
+            result("whole", all + (1 << 16), 8).unwrap();
+            for (name, bytes, files) in [("large", all - 1, 8), ("many", all + (1 << 16), 7)] {
+                let why = result(name, bytes, files).unwrap_err();
+                assert!(why.starts_with("it is larger than"), "{}: {why}", image.display());
+            }
         }
     }
 }

@@ -9,10 +9,12 @@
 //! | `ruleset` | the rules of a label's networks or a partition's, as data |
 //! | `text` | they, as text that `nft -f` takes |
 //! | `partition` | those of a partition |
+//! | `labelled` | those of a labelled network, where its interface is |
 //! | `wire` | those of a one-way channel's wire |
 
 mod behind;
 mod inside;
+mod labelled;
 mod partition;
 mod ruleset;
 mod text;

@@ -76,7 +76,7 @@ impl Ruleset {
                 let (ip, net, own) = (family(own.addr()), own.trunc(), own.addr());
                 let to = format!("    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own}");
                 let _ = writeln!(text, "{to} ct state established,related accept");
-                let known = Self::known(index, edge, ip);
+                let known = Self::known(index, ip);
                 for (protocol, port) in &edge.services {
                     let _ =
                         writeln!(text, "{to} {} dport {port} ct state new {known}accept", protocol.as_str());

@@ -16,7 +16,7 @@ pub(super) const NEIGHBOURS: &str =
     "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept";
 
 /// How long a network's host is known that says nothing new: longer than Linux remembers it once its table is a part full.
-const KNOWN: &str = "5m";
+pub(super) const KNOWN: &str = "5m";
 
 impl Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,7 +98,7 @@ impl Ruleset {
                         "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {inner} {} dport {port} ct status dnat ct \
                          state new {}accept",
                         protocol.as_str(),
-                        Self::known(index, edge, ip)
+                        Self::known(index, ip)
                     );
                 }
             }
@@ -155,10 +155,15 @@ impl Ruleset {
     /// network can ask in any name. An answer makes nobody known whom this side has not asked for.
     fn requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "table arp {TABLE}\ndelete table arp {TABLE}\ntable arp {TABLE} {{")?;
-        self.each(f, |text, index, edge| text.push_str(&Self::set(index, edge, "arp", "ipv4_addr")))?;
+        // On a wire nobody asks: its other end is one neighbour, and knows them all ([`super::labelled`]).
+        self.each(f, |text, index, edge| {
+            if !edge.is_labelled {
+                text.push_str(&Self::set(index, edge, "arp", "ipv4_addr"));
+            }
+        })?;
         writeln!(f, "  chain input {{\n    type filter hook input priority filter; policy accept;")?;
         self.each(f, |text, index, edge| {
-            if edge.neighbours.is_some() {
+            if !edge.is_labelled {
                 let request = format!("    iifname \"{}\" arp operation request", edge.interface);
                 let _ = writeln!(text, "{request} update @n{index}_arp {{ arp saddr ip }} accept");
                 let _ = writeln!(text, "{request} counter drop");
@@ -167,18 +172,17 @@ impl Ruleset {
         writeln!(f, "  }}\n}}")
     }
 
-    /// The set of a network's hosts that are known; none on a wire.
+    /// The set of a network's hosts that are known.
     fn set(index: usize, edge: &Edge, ip: &str, addresses: &str) -> String {
-        edge.neighbours.map_or_else(String::new, |most| {
-            format!(
-                "  set n{index}_{ip} {{ type {addresses}; size {most}; flags dynamic,timeout; timeout {KNOWN}; }}\n"
-            )
-        })
+        let most = edge.neighbours;
+        format!(
+            "  set n{index}_{ip} {{ type {addresses}; size {most}; flags dynamic,timeout; timeout {KNOWN}; }}\n"
+        )
     }
 
     /// What a rule says of a sender that is to be answered: it is known, or there is room to know it. Else the rule does not hold.
-    pub(super) fn known(index: usize, edge: &Edge, ip: &str) -> String {
-        edge.neighbours.map_or_else(String::new, |_| format!("update @n{index}_{ip} {{ {ip} saddr }} "))
+    pub(super) fn known(index: usize, ip: &str) -> String {
+        format!("update @n{index}_{ip} {{ {ip} saddr }} ")
     }
 
     /// As [`NEIGHBOURS`], of what comes from a network. Who asks becomes known; who answers, or looks whether an address is free, does not.
@@ -186,7 +190,7 @@ impl Ruleset {
         let from = format!("    iifname \"{}\" icmpv6 type", edge.interface);
         let _ = writeln!(text, "{from} nd-neighbor-advert ip6 hoplimit 255 accept");
         let _ = writeln!(text, "{from} nd-neighbor-solicit ip6 hoplimit 255 ip6 saddr :: accept");
-        let known = Self::known(index, edge, "ip6");
+        let known = Self::known(index, "ip6");
         let _ = writeln!(text, "{from} nd-neighbor-solicit ip6 hoplimit 255 {known}accept");
     }
 

@@ -125,6 +125,17 @@ impl Server {
         }
     }
 
+    /// Gives the processes of one-way channels from and to other hosts the keys that there are now. Whether there are any such channels.
+    pub(super) fn rekey_channels(&self) -> bool {
+        let rekey = |way: &Way| way.rekey(self.processes.get(&way.key()), &self.options);
+        let all: Vec<_> = self.ways.iter().filter_map(rekey).collect();
+        for (object, reason) in all.iter().filter_map(|given| given.clone().err()) {
+            log!("{object}: {reason}");
+            self.tell_sessiond(LabelEvent::Note { label: None, object, done: false, reason });
+        }
+        !all.is_empty()
+    }
+
     /// What a guard has carried; or its filter is to be started again, by the rule for its partition.
     pub(super) fn guard_said(&mut self, key: &Key, said: GuardSays) {
         let (number, why) = match said {

@@ -166,8 +166,8 @@ impl Server {
         let layer = Process::start_as::<LayerPart>(start)?;
         let sockets = self.layer.as_ref().ok_or("the site has one layer")?;
         standing::give_layer(&layer, sockets, &self.options.state.join("layer"))?;
-        for group in &self.tunnels {
-            layer.to().give(LayerPart::Tunnel(group.address()), &[])?;
+        for within in self.tunnels.iter().filter(|group| group.address().ip().is_loopback()) {
+            layer.to().give(LayerPart::Tunnel(within.address()), &[])?;
         }
         Ok(layer.into_process())
     }
@@ -231,7 +231,7 @@ impl Server {
     /// # Errors
     /// A process cannot be started again.
     pub(super) fn reload(&mut self) -> Result<(), Fatal> {
-        let renewed = self.renew()?;
+        let renewed = self.renew()? | self.rekey_channels();
         self.tell_rotations();
         let servers = self.options.state.join(state::FEDERATION_REVOCATIONS);
         let of_servers = self.site.federation().is_some() && servers.exists();

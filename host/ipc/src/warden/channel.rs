@@ -36,8 +36,16 @@ pub struct Wire {
 pub enum ChannelPart {
     /// What its messages may be.
     Shape(Shape),
-    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key.
+    /// The wire, where one end is on another host: a UDP socket by which only one of the two can be done, and the file with the key; where
+    /// this one receives, also the file that says up to where the other was heard, which it writes.
     Wire(Wire),
+    /// The file with the key that will follow that one, where there is one: what is sealed with either is taken.
+    Next,
+    /// The keys in the place of those before: the file with the one in use, and where `next` says so that of the one that will follow it.
+    Keys {
+        /// Whether there is another.
+        next: bool,
+    },
     /// The end of the partition that writes, from which it can only read: in the place of one before it.
     Below,
     /// The end of the partition that reads, to which it can only write: in the place of one before it.
@@ -57,12 +65,14 @@ impl Part for ChannelPart {
     fn descriptors(&self) -> usize {
         match self {
             Self::Shape(_) | Self::Report => 0,
-            Self::Below | Self::Above => 1,
-            Self::Wire(_) => 2,
+            Self::Below | Self::Above | Self::Next | Self::Keys { next: false } => 1,
+            Self::Wire(wire) if wire.sends => 2,
+            Self::Keys { next: true } => 2,
+            Self::Wire(_) => 3,
         }
     }
 
     fn is_late(&self) -> bool {
-        !matches!(self, Self::Shape(_) | Self::Wire(_))
+        !matches!(self, Self::Shape(_) | Self::Wire(_) | Self::Next)
     }
 }

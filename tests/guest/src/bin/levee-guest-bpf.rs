@@ -20,14 +20,18 @@ fn main() {
     println!("{:?} {:?} {:?}", twin::of_four(packets), twin::of_six(packets), twin::beside(packets));
 
     let limits = Limits { memory: 64 << 20, processes: 64, cpu_percent: Limits::ANY_TIME };
+    let drawing = Cgroup::create("levee-guest-ports", limits).expect("a control group");
+    ports::draw_apart(&drawing).expect("source ports are drawn");
+    for procs in drawing.procs() {
+        rustix::io::write(procs, b"0").expect("it enters the group");
+    }
+    let connection = TcpStream::connect(listening()).expect("a connection");
     let mut group = Cgroup::create("levee-guest-bpf", limits).expect("a control group");
-    ports::draw_apart(&group).expect("source ports are drawn");
     let listener = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("an address");
     let to = listener.local_addr().expect("an address");
-    let may = Rule { to: (to.ip(), 32), ports: to.port()..=to.port(), may: true };
-    let make = || (UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)), TcpStream::connect(listening()));
-    let (socket, connection) = within(&group, &[may], make).expect("the programs are taken");
-    let (socket, connection) = (socket.expect("a socket"), connection.expect("a connection"));
+    let may = [Rule { to: (to.ip(), 32), ports: to.port()..=to.port(), may: true }];
+    let make = || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("a socket");
+    let socket = within(&group, &may, &may, make).expect("the programs are taken");
     let sent =
         |port| socket.send_to(b"x", (Ipv4Addr::LOCALHOST.to_ipv6_mapped(), port)).map_err(|e| e.kind());
     assert_eq!(sent(to.port()), Ok(1));

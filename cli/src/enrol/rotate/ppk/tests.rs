@@ -14,6 +14,7 @@ fn sharing() -> Facts {
             name: HostName::new(name).unwrap(),
             accreditation: "UNCLASSIFIED".into(),
             ppk: Some(PpkId::new(id).unwrap()),
+            layered: false,
         });
     }
     facts
@@ -142,6 +143,7 @@ fn a_name_of_a_ppk_is_nobody_elses_and_never_too_long() {
             name: HostName::new("ws3").unwrap(),
             accreditation: String::new(),
             ppk: None,
+            layered: false,
         });
         let refused = enroller.rotate_ppk(&facts, host, None).unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");
