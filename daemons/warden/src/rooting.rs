@@ -80,7 +80,7 @@ impl Rooting {
                 State::Looks(maker) => (maker, false),
                 State::Makes(maker) => (maker, true),
             };
-            let Some(over) = maker.over() else {
+            let Some(over) = maker.so_far() else {
                 self.state = if makes { State::Makes(maker) } else { State::Looks(maker) };
                 return Ok(None);
             };

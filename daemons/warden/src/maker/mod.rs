@@ -65,8 +65,13 @@ impl Maker {
         }
     }
 
-    /// What became of it, once it has ended or takes too long: then it is to be ended.
+    /// What became of it, once it has ended. One that takes too long is ended.
     pub fn over(&self) -> Option<std::result::Result<(), String>> {
+        self.so_far().inspect(|_| self.kill())
+    }
+
+    /// As [`Maker::over`], but one that takes too long goes on: it is [`Leaving`]'s.
+    pub fn so_far(&self) -> Option<std::result::Result<(), String>> {
         Some(match self.child.try_wait() {
             Ok(None) if Instant::now() < self.until => return None,
             Ok(None) => Err(LATE.into()),
@@ -138,4 +143,20 @@ pub fn directory(path: &Path) -> Result<()> {
     fs::create_dir_all(path)
         .and_then(|()| std::os::unix::fs::chown(path, Some(UID), Some(UID)))
         .map_err(|e| Error::new(format!("give {} to those who make images", path.display()), e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_takes_too_long_does_not_go_on() {
+        let mut program = Program::new("/bin/sleep");
+        program.args.push("100".into());
+        let maker = Maker::start(program, Duration::ZERO, &mut Waits::new().unwrap()).unwrap();
+        assert_eq!(maker.so_far(), Some(Err(LATE.to_owned())));
+        assert!(matches!(maker.child.try_wait(), Ok(None)));
+        assert_eq!(maker.over(), Some(Err(LATE.to_owned())));
+        assert!(!matches!(maker.child.try_wait(), Ok(None)));
+    }
 }
