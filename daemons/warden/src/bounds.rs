@@ -3,6 +3,7 @@
 
 use levee_sys::Result;
 use levee_sys::cgroup::{Cgroup, Limits};
+use levee_sys::pidfd::{Child, Exit};
 use std::time::Duration;
 
 /// Where the groups are, below each hierarchy's top.
@@ -80,12 +81,19 @@ impl Group {
         &self.group
     }
 
-    /// What to add to how a process ended, where it was for its limit.
-    pub fn reached(&self) -> String {
-        if !self.group.ran_out_of_memory() {
-            return String::new();
-        }
-        format!(": it had used all the memory that {} may, {} MiB", self.bound.name, self.limit >> 20)
+    /// Whether the process in it has ended, and how, in words.
+    pub fn exit(&self, child: &Child) -> Option<String> {
+        Some(match child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(Exit::Status(status))) => format!("status {status}"),
+            Ok(Some(Exit::Signal(signal))) if self.group.ran_out_of_memory() => format!(
+                "killed by signal {signal}: it had used all the memory that {} may, {} MiB",
+                self.bound.name,
+                self.limit >> 20
+            ),
+            Ok(Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
+            Err(e) => format!("its status cannot be had: {e}"),
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 //! anew whenever a partition's program starts, and the process is given the other ends, of which the wrong half is shut.
 
 use crate::compartment::Network;
+use crate::edges::{self, CHANNEL, GUARD};
 use crate::key::Key;
 use crate::logs::Logs;
 use crate::networks::Networks;
@@ -9,7 +10,7 @@ use crate::options::Options;
 use crate::process::{Process, Start};
 use crate::uids::Uids;
 use crate::wires;
-use crate::{Fatal, log, state};
+use crate::{Fatal, state};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::channel::{ChannelPart, Shape};
 use levee_ipc::warden::guard::{Bounds, GuardPart};
@@ -55,11 +56,9 @@ impl Way {
     /// One cannot be named, which of a site that has been read is not so.
     pub fn all(site: &Site) -> Result<Vec<Self>, Fatal> {
         let one = |(asked, place): (&site::Channel, u16)| {
-            let step = || format!("start the channel {}", asked.name());
-            // No label's name has one slash.
-            let kind = if asked.guard().is_some() { "guard" } else { "channel" };
-            let name =
-                LabelName::new(&format!("{kind}/{}", asked.name())).map_err(|e| Fatal::new(step(), e))?;
+            let kind = if asked.guard().is_some() { GUARD } else { CHANNEL };
+            let name = edges::name(kind, asked.name());
+            let name = name.map_err(|e| Fatal::new(format!("start the channel {}", asked.name()), e))?;
             let (asked, counted) = (asked.clone(), Vec::new());
             Ok(Self {
                 asked,
@@ -147,17 +146,13 @@ impl Way {
         // The writer's last: what is taken before there is a reader is dropped.
         for (at, (end, fresh)) in self.ends.iter().zip(&mut self.fresh).enumerate().rev() {
             let Some(end) = end.as_ref().filter(|_| std::mem::take(fresh)) else { continue };
-            let told = match (is_guard, at) {
-                (false, BELOW) => process.tell_as(ChannelPart::Below, &[end.as_fd()]),
-                (false, _) => process.tell_as(ChannelPart::Above, &[end.as_fd()]),
-                (true, BELOW) => process.tell_as(GuardPart::Below, &[end.as_fd()]),
-                (true, ABOVE) => process.tell_as(GuardPart::Above, &[end.as_fd()]),
-                (true, _) => process.tell_as(GuardPart::Filter(self.filters), &[end.as_fd()]),
+            match (is_guard, at) {
+                (false, BELOW) => process.tell(ChannelPart::Below, &[end.as_fd()]),
+                (false, _) => process.tell(ChannelPart::Above, &[end.as_fd()]),
+                (true, BELOW) => process.tell(GuardPart::Below, &[end.as_fd()]),
+                (true, ABOVE) => process.tell(GuardPart::Above, &[end.as_fd()]),
+                (true, _) => process.tell(GuardPart::Filter(self.filters), &[end.as_fd()]),
             };
-            if let Err(e) = told {
-                log!("{}: {e}: killing it", process.key);
-                process.kill();
-            }
         }
     }
 
@@ -174,9 +169,7 @@ impl Way {
         let told = |process: &Process| -> std::io::Result<()> {
             let (key, next) = state::channel_keys(&options.state, self.asked.name())?;
             let with: Vec<_> = std::iter::once(&key).chain(&next).map(AsFd::as_fd).collect();
-            if process.tell_as(ChannelPart::Keys { next: next.is_some() }, &with).is_err() {
-                process.kill();
-            }
+            process.tell(ChannelPart::Keys { next: next.is_some() }, &with);
             Ok(())
         };
         let object = || format!("key of the channel {}", self.asked.name());
@@ -187,13 +180,10 @@ impl Way {
 
     /// Has it say what it has carried.
     pub fn ask(process: &Process) {
-        let asked = match process.key.role {
-            Role::Guard => process.tell_as(GuardPart::Report, &[]),
-            _ => process.tell_as(ChannelPart::Report, &[]),
+        match process.key.role {
+            Role::Guard => process.tell(GuardPart::Report, &[]),
+            _ => process.tell(ChannelPart::Report, &[]),
         };
-        if asked.is_err() {
-            process.kill();
-        }
     }
 
     /// What it has carried, as it said last.

@@ -4,6 +4,8 @@
 use ipnet::IpNet;
 use levee_policy::site::{Link, Network, NetworkHost, Protocol};
 use levee_policy::{InterfaceName, Label, LabelName, PartitionName, Site};
+use levee_sys::{Error, Result};
+use std::fmt::Display;
 
 /// The TUN device of a compartment.
 pub const TUNNEL: &str = "levee0";
@@ -17,13 +19,25 @@ pub const CHANNEL: &str = "channel/";
 /// What the name of a labelled network's own rules begins with there; its place in the site file follows.
 pub const NETWORK: &str = "network/";
 
+/// What a name begins with that is a guard's.
+pub const GUARD: &str = "guard/";
+
+/// A name that stands where a label's may: what begins so, and is of this.
+///
+/// # Errors
+/// It cannot be named, which of a site that has been read is not so.
+pub fn name(kind: &str, of: impl Display) -> Result<LabelName> {
+    LabelName::new(&format!("{kind}{of}"))
+        .map_err(|e| Error::invalid(format!("name {kind}{of}"), e.to_string()))
+}
+
 /// The interfaces of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edges {
-    /// On networks.
+    /// On networks. A partition that has none has links.
     pub networks: Vec<Edge>,
-    /// Of a partition, its name, and whether it has links; `None` for a label's compartment.
-    pub partition: Option<(PartitionName, bool)>,
+    /// The partition whose they are; `None` for a label's compartment.
+    pub partition: Option<PartitionName>,
 }
 
 /// One interface.
@@ -46,23 +60,19 @@ pub struct Edge {
 }
 
 impl Edges {
-    /// What the site says for a label, or for a partition whose name stands behind [`PARTITION`]; `None` for what the site has not.
+    /// What the site says for a label, or for a partition whose name stands behind [`PARTITION`]; `None` where there is neither network nor link.
     pub fn named(site: &Site, name: &LabelName) -> Option<Self> {
         let Some(partition) = name.as_str().strip_prefix(PARTITION) else {
             let label = site.label(name)?;
             let networks = site.networks_at(&label).map(|network| Edge::of(site, network, &label));
-            return Some(Self { networks: networks.collect(), partition: None });
+            let edges = Self { networks: networks.collect(), partition: None };
+            return (!edges.networks.is_empty()).then_some(edges);
         };
         let known = site.partitions().iter().find(|known| known.name().as_str() == partition)?;
         let networks = site.networks_of(known.name()).map(|network| Edge::of(site, network, known.label()));
         let is_end = |link: &Link| link.ends().iter().any(|(end, _)| end == known.name());
-        let partition = Some((known.name().clone(), site.links().iter().any(is_end)));
-        Some(Self { networks: networks.collect(), partition })
-    }
-
-    /// Whether there are any, on networks or links.
-    pub fn is_any(&self) -> bool {
-        !self.networks.is_empty() || self.partition.as_ref().is_some_and(|(_, linked)| *linked)
+        let edges = Self { networks: networks.collect(), partition: Some(known.name().clone()) };
+        (!edges.networks.is_empty() || site.links().iter().any(is_end)).then_some(edges)
     }
 }
 

@@ -87,13 +87,13 @@ impl Framed {
     }
 
     /// Gives these groups to the process that keeps the frames, as far as it has not got them, and forgets all others. One that cannot be
-    /// given, and so would run at any time, is killed. False if that process does not read, and so is to be killed.
+    /// given, and so would run at any time, is killed.
     pub fn give<'a>(
         &mut self,
         process: &Process,
         (site, frames): (&Site, &Frames),
         members: impl Iterator<Item = Member<'a>>,
-    ) -> bool {
+    ) {
         let mut before = std::mem::take(&mut self.given);
         for Member { who, group } in members {
             let number = group.number();
@@ -115,15 +115,11 @@ impl Framed {
                 let _ = group.kill();
                 continue;
             };
-            if process
-                .tell_as(FramesPart::Group { number, slots }, &reins.each_ref().map(AsFd::as_fd))
-                .is_err()
-            {
-                return false;
+            if !process.tell(FramesPart::Group { number, slots }, &reins.each_ref().map(AsFd::as_fd)) {
+                return;
             }
             self.given.insert(number, who.to_string());
         }
-        true
     }
 
     /// What it said last.

@@ -48,6 +48,7 @@ mod standing;
 mod state;
 mod supervisor;
 mod tended;
+mod there;
 mod uids;
 mod upflow;
 mod waits;

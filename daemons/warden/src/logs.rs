@@ -11,7 +11,7 @@ use crate::{Fatal, log};
 use levee_ipc::log::{LARGEST, ToLogger};
 use levee_ipc::{Channel, Rate};
 use levee_policy::LabelName;
-use levee_sys::pidfd::{Child, Exit};
+use levee_sys::pidfd::Child;
 use levee_sys::pipe::{self, Pipe};
 use levee_sys::spawn::Program;
 use rustix::fs::{CWD, Mode, OFlags};
@@ -154,14 +154,7 @@ impl Logs {
     pub fn see_to(&mut self) {
         let now = Instant::now();
         if let Some(Logger { child, group, .. }) = &self.logger {
-            let how = match child.try_wait() {
-                Ok(None) => return,
-                Ok(Some(Exit::Status(status))) => format!("status {status}"),
-                Ok(Some(Exit::Signal(signal))) => {
-                    format!("killed by signal {signal}{}", group.reached())
-                }
-                Err(e) => e.to_string(),
-            };
+            let Some(how) = group.exit(child) else { return };
             self.logger = None;
             let wait = self.rest.ended(now);
             log!("the logger of {} ended ({how}); another in {wait:?}", self.name);

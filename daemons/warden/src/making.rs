@@ -5,6 +5,7 @@ use crate::Fatal;
 use crate::compartment::Unfinished;
 use crate::machine::image::Recipe;
 use crate::maker::{self, Maker};
+use crate::there::entries;
 use crate::waits::Waits;
 use levee_policy::LabelName;
 use levee_sys::spawn::Program;
@@ -29,17 +30,8 @@ pub type Image = (PathBuf, u64);
 /// # Errors
 /// The kernel's.
 pub fn made(stores: &Path) -> io::Result<u64> {
-    let entries = match std::fs::read_dir(stores) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
-        Err(e) => return Err(e),
-    };
-    entries.filter(|entry| entry.as_ref().is_ok_and(is_whole)).try_fold(0, |sum: u64, entry| {
-        match entry?.metadata() {
-            Ok(image) => Ok(sum.saturating_add(image.len())),
-            Err(e) => Err(e),
-        }
-    })
+    let mut images = entries(stores)?.into_iter().filter(is_whole);
+    images.try_fold(0, |sum: u64, image| Ok(sum.saturating_add(image.metadata()?.len())))
 }
 
 fn is_whole(entry: &std::fs::DirEntry) -> bool {
@@ -50,9 +42,8 @@ fn is_whole(entry: &std::fs::DirEntry) -> bool {
 #[derive(Debug, Default)]
 pub struct Makers {
     running: BTreeMap<LabelName, Making>,
-    waiting: VecDeque<(LabelName, Vec<Image>)>,
-    /// What is to be made beside, for a label with a kernel of its own.
-    machines: BTreeMap<LabelName, Boot>,
+    /// Beside images, what a label with a kernel of its own boots.
+    waiting: VecDeque<(LabelName, Vec<Image>, Option<Boot>)>,
 }
 
 /// What a label's machine boots, and where it is to be.
@@ -69,29 +60,26 @@ struct Making {
 impl Makers {
     /// Has images made for a label, now or when its turn comes.
     pub fn want(&mut self, label: LabelName, images: Vec<Image>, boot: Option<Boot>) {
-        if let Some(boot) = boot {
-            self.machines.insert(label.clone(), boot);
-        }
-        self.waiting.push_back((label, images));
+        self.waiting.push_back((label, images, boot));
     }
 
     /// Whether images are being made for a label or will be.
     pub fn has(&self, label: &LabelName) -> bool {
-        self.running.contains_key(label) || self.waiting.iter().any(|(name, _)| name == label)
+        self.running.contains_key(label) || self.waiting.iter().any(|(name, ..)| name == label)
     }
 
     /// Nobody waits for a label any more. An image that has been begun is finished all the same.
     pub fn release(&mut self, label: &LabelName) {
-        self.waiting.retain(|(name, _)| name != label);
+        self.waiting.retain(|(name, ..)| name != label);
     }
 
     /// Begins what has its turn. Answers the labels for which no maker could be started, and why.
     pub fn begin(&mut self, programs: &Path, waits: &mut Waits) -> Vec<(LabelName, Fatal)> {
         let mut failed = Vec::new();
         while self.running.len() < AT_ONCE
-            && let Some((label, images)) = self.waiting.pop_front()
+            && let Some((label, images, boot)) = self.waiting.pop_front()
         {
-            match Making::start(images, self.machines.remove(&label).as_ref(), programs, waits) {
+            match Making::start(images, boot.as_ref(), programs, waits) {
                 Ok(making) => drop(self.running.insert(label, making)),
                 Err(e) => failed.push((label, Fatal::new("make a store", e))),
             }
@@ -101,7 +89,7 @@ impl Makers {
 
     /// Bytes of the images that are to be made and are not there yet.
     pub fn bytes(&self) -> u64 {
-        let waiting = self.waiting.iter().flat_map(|(_, images)| images);
+        let waiting = self.waiting.iter().flat_map(|(_, images, _)| images);
         let running = self.running.values().flat_map(|making| &making.images);
         let missing = waiting.chain(running.filter(|(path, _)| !path.exists()));
         missing.fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
@@ -112,10 +100,7 @@ impl Makers {
         let over = |(label, making): (&LabelName, &Making)| Some((label.clone(), making.maker.over()?));
         let over: Vec<_> = self.running.iter().filter_map(over).collect();
         let take = |(label, result): (LabelName, Result<(), String>)| {
-            let Making { maker, unfinished, .. } = self.running.remove(&label)?;
-            // One that is late lives still.
-            maker.kill();
-            let mut unfinished = unfinished.into_iter();
+            let mut unfinished = self.running.remove(&label)?.unfinished.into_iter();
             let finish = |()| unfinished.try_for_each(Unfinished::finish).map_err(|e| e.to_string());
             let result = result.and_then(finish).map_err(|why| format!("cannot make its images: {why}"));
             Some((label, result))

@@ -8,7 +8,7 @@
 //! partition's namespace while it does not.
 
 use crate::compartment::{Network as Namespace, set};
-use crate::edges::{Edge, Edges, NETWORK, PARTITION, TUNNEL};
+use crate::edges::{self, CHANNEL, Edge, Edges, NETWORK, PARTITION, TUNNEL};
 use crate::labelled::wire::{self, Wire};
 use crate::options::Options;
 use crate::pinned::{self, Pinned};
@@ -16,8 +16,8 @@ use crate::rules::{Counts, Rules};
 use crate::waits::Waits;
 use crate::wires::ChannelWire;
 use crate::{log, state};
-use levee_policy::site::{Link, Network};
-use levee_policy::{ChannelName, Label, LabelName, PartitionName, Site};
+use levee_policy::site::Network;
+use levee_policy::{ChannelName, Label, LabelName, Site};
 use levee_sys::{Error, Result, ns};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -75,15 +75,14 @@ impl Networks {
         wire::clear(labelled, &interfaces, outer.as_fd())?;
         let too_many = || Error::invalid("list a network's labels", "there are too many");
         let mut wanted: BTreeMap<LabelName, Label> = BTreeMap::new();
-        for partition in site.partitions().iter().filter(|one| has_interfaces(site, one.name())) {
-            let name = LabelName::new(&format!("{PARTITION}{}", partition.name()));
-            let name = name.map_err(|e| Error::invalid("name a partition", e.to_string()))?;
-            wanted.insert(name, partition.label().clone());
+        for partition in site.partitions() {
+            wanted.insert(edges::name(PARTITION, partition.name())?, partition.label().clone());
         }
         for network in site.networks().iter().filter(|network| network.partition().is_none()) {
             let labels = network.labels().labels(MOST).ok_or_else(too_many)?;
             wanted.extend(labels.filter_map(|label| Some((site.label_name(&label)?, label))));
         }
+        wanted.retain(|name, _| Edges::named(site, name).is_some());
         let names: Vec<String> = wanted.keys().map(LabelName::file_name).collect();
         pinned::release_others(pins, &names, outer.as_fd())?;
         for (name, label) in wanted {
@@ -98,7 +97,8 @@ impl Networks {
 
     fn attach_channels(&mut self, site: &Site, pins: &Path, state: &Path) -> Result<()> {
         let with = || site.channels().iter().filter_map(|channel| Some((channel, channel.wire()?)));
-        let names = with().map(|(channel, _)| ChannelWire::name(channel)).collect::<Result<Vec<_>>>()?;
+        let names =
+            with().map(|(channel, _)| edges::name(CHANNEL, channel.name())).collect::<Result<Vec<_>>>()?;
         let files: Vec<String> = names.iter().map(LabelName::file_name).collect();
         pinned::release_others(pins, &files, self.outer.as_fd())?;
         for ((channel, wire), name) in with().zip(names) {
@@ -124,8 +124,7 @@ impl Networks {
         let wire = Wire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
         self.wires.push(wire);
         let Some(wire) = self.wires.last_mut() else { return Ok(()) };
-        let name = LabelName::new(&format!("{NETWORK}{place}"));
-        self.rules.load(&name.map_err(|e| Error::invalid("name a network", e.to_string()))?, wire.ns())?;
+        self.rules.load(&edges::name(NETWORK, place)?, wire.ns())?;
         let at = |one: &&Attached| !one.is_partitions() && network.labels().contains(&one.label);
         for attached in self.attached.values().filter(at) {
             wire.lay(&attached.label, attached.place.ns())?;
@@ -193,12 +192,6 @@ impl Networks {
     }
 }
 
-/// Whether a partition has networks or links, and so rules.
-pub fn has_interfaces(site: &Site, partition: &PartitionName) -> bool {
-    let linked = |link: &Link| link.ends().iter().any(|(end, _)| end == partition);
-    site.networks_of(partition).next().is_some() || site.links().iter().any(linked)
-}
-
 impl Attached {
     /// Moves the interfaces of a label's networks, or of a partition's, from the namespace `outer` into its own, pinned in the
     /// directory `pins`. `None` if the site has neither network nor link there.
@@ -213,9 +206,7 @@ impl Attached {
         outer: BorrowedFd<'_>,
         pins: &Path,
     ) -> Result<Option<Self>> {
-        let Some(edges) = Edges::named(site, name).filter(Edges::is_any) else {
-            return Ok(None);
-        };
+        let Some(edges) = Edges::named(site, name) else { return Ok(None) };
         let place = Pinned::open(pins.join(name.file_name()))?;
         let attached = Self { label: label.clone(), edges, place, counts: Counts::default() };
         match attached.take(by, name, outer) {

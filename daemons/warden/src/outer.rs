@@ -3,6 +3,7 @@
 //! Closing one socket of a steering group re-orders the others, so every one stays open here, whatever becomes
 //! of the process that reads it.
 
+use crate::there::there;
 use levee_ipc::Secret;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::udp::{Dropped, SteeringGroup, SteeringKey, steering_group};
@@ -121,10 +122,7 @@ pub fn trusted_path(address: SocketAddr) -> io::Result<OwnedFd> {
 /// The kernel's, with the path.
 pub fn local(path: &Path) -> io::Result<OwnedFd> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("the socket {}: {e}", path.display()));
-    match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(named(e)),
-        _ => {}
-    }
+    there(std::fs::remove_file(path)).map_err(named)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let make = || -> io::Result<OwnedFd> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

@@ -4,12 +4,12 @@
 use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
 use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Programs, Spec, Watches};
-use crate::edges::PARTITION;
+use crate::edges::{self, Edges, PARTITION};
 use crate::held::Held;
 use crate::label::SCRATCH;
 use crate::logs::{LastWords, Logs};
 use crate::making::Image;
-use crate::networks::{self, Attached};
+use crate::networks::Attached;
 use crate::options::Options;
 use crate::pinned;
 use crate::programs::{Images, Wanted};
@@ -127,15 +127,15 @@ impl Partition {
                 let step = || format!("name the partition {}", asked.name());
                 let label = site.label_name(asked.label());
                 let label = label.ok_or_else(|| Fatal::new(step(), "its label has no name"))?;
-                let log_name = LabelName::new(&format!("{PARTITION}{}", asked.name()));
+                let log_name = edges::name(PARTITION, asked.name()).map_err(|e| Fatal::new(step(), e))?;
                 let rule = Rule { restart: asked.restart(), again: VecDeque::new() };
                 Ok(Self {
                     asked: asked.clone(),
                     label,
-                    log_name: log_name.map_err(|e| Fatal::new(step(), e))?,
+                    has_interfaces: Edges::named(site, &log_name).is_some(),
+                    log_name,
                     slot,
                     rule,
-                    has_interfaces: networks::has_interfaces(site, asked.name()),
                     held: Held::default(),
                     rooting: Rooting::default(),
                     state: State::Waits,

@@ -3,6 +3,7 @@
 
 use crate::compartment::Network;
 use crate::edges::TUNNEL;
+use crate::there::{entries, there};
 use levee_sys::net::Net;
 use levee_sys::{Error, Result, ns};
 use rustix::fs::fstatfs;
@@ -51,10 +52,7 @@ impl Pinned {
     /// The kernel's.
     pub fn find(pin: &Path) -> Result<Option<Self>> {
         let fault = |e| Error::new(format!("open the namespace pinned at {}", pin.display()), e);
-        let file = match File::open(pin) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(fault)?,
-        };
+        let Some(file) = there(File::open(pin)).map_err(fault)? else { return Ok(None) };
         let kind = fstatfs(&file).map_err(|e| fault(e.into()))?.f_type;
         if u64::try_from(kind) == Ok(NSFS) {
             return Ok(Some(Self { ns: file.into(), pin: pin.to_owned() }));
@@ -69,13 +67,8 @@ impl Pinned {
     /// # Errors
     /// The kernel's.
     pub fn all(pins: &Path) -> Result<Vec<Self>> {
-        let fault = |e| Error::new(format!("read {}", pins.display()), e);
-        let entries = match fs::read_dir(pins) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(fault)?,
-        };
-        let found = entries.map(|entry| Self::find(&entry.map_err(fault)?.path()));
-        found.filter_map(Result::transpose).collect()
+        let entries = entries(pins).map_err(|e| Error::new(format!("read {}", pins.display()), e))?;
+        entries.into_iter().filter_map(|entry| Self::find(&entry.path()).transpose()).collect()
     }
 
     /// Whether its pin is called so.

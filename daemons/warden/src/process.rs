@@ -2,6 +2,7 @@
 
 use crate::bounds::Group;
 use crate::key::Key;
+use crate::log;
 use crate::logs::Logs;
 use crate::options::Options;
 use crate::uids::Uids;
@@ -13,7 +14,7 @@ use levee_ipc::warden::{
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_sys::cgroup::Cgroup;
-use levee_sys::pidfd::{Child, Exit};
+use levee_sys::pidfd::Child;
 use levee_sys::pipe;
 use levee_sys::ports;
 use levee_sys::spawn::Program;
@@ -229,6 +230,18 @@ impl Process {
         To::<P> { process: self, of: PhantomData }.give(part, fds)
     }
 
+    /// As [`Process::tell_as`]. One that does not read what it is told is as good as dead, and killed; whether it was told.
+    pub fn tell<P: Part>(&self, part: P, fds: &[BorrowedFd<'_>]) -> bool {
+        self.reads(self.tell_as(part, fds))
+    }
+
+    fn reads(&self, told: Result<(), SendError>) -> bool {
+        let Err(e) = told else { return true };
+        log!("{} does not read what it is told ({e}): killing it", self.key);
+        self.kill();
+        false
+    }
+
     /// Hands it the end of a channel.
     ///
     /// # Errors
@@ -271,12 +284,9 @@ impl Process {
         self.control.try_send(&Order::<Nothing>::Begin(place))
     }
 
-    /// Tells it to end in good order.
-    ///
-    /// # Errors
-    /// As [`To::give`].
-    pub fn stop(&self) -> Result<(), SendError> {
-        self.control.try_send(&Order::<Nothing>::Stop)
+    /// Tells it to end in good order; as [`Process::tell`].
+    pub fn stop(&self) {
+        self.reads(self.control.try_send(&Order::<Nothing>::Stop));
     }
 
     /// What it says next, as its role may.
@@ -353,31 +363,28 @@ impl Process {
 
     /// Whether it has ended, and how, in words.
     pub fn exit(&self) -> Option<String> {
-        match self.child.try_wait() {
-            Ok(None) => None,
-            Ok(Some(Exit::Status(status))) => Some(format!("status {status}")),
-            Ok(Some(Exit::Signal(signal))) => {
-                Some(format!("killed by signal {signal}{}", self.group.reached()))
-            }
-            Err(e) => Some(format!("its status cannot be had: {e}")),
-        }
+        self.group.exit(&self.child)
     }
 
     /// Tells it to end in good order; kills it if it has not within `limit`. It is reaped then, and not to be waited for again.
     pub fn end(self, limit: std::time::Duration) {
-        // One that does not read is killed below.
-        let _ = self.stop();
+        self.stop();
         if !self.ends_within(limit) {
-            crate::log!("{} has not ended within {limit:?}: killing it", self.key);
-            self.kill();
-            self.wait(std::time::Duration::from_secs(5));
+            log!("{} has not ended within {limit:?}: killing it", self.key);
+            self.reap();
         }
+    }
+
+    /// Has it killed, and waits for that.
+    pub fn reap(&self) {
+        self.kill();
+        self.wait(std::time::Duration::from_secs(5));
     }
 
     /// Waits for its end for at most `limit`, and reaps it.
     pub fn wait(&self, limit: std::time::Duration) {
         if !self.ends_within(limit) {
-            crate::log!("{} has not ended", self.key);
+            log!("{} has not ended", self.key);
         }
     }
 

@@ -393,11 +393,7 @@ impl Server {
         self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
         self.networks.count(&mut self.processes.waits);
         // What they answer is told the next time: nobody is waited for.
-        for stage in self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)) {
-            if upflow::ask(stage).is_err() {
-                stage.kill();
-            }
-        }
+        self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)).for_each(upflow::ask);
         self.processes.iter().filter(|p| Way::ROLES.contains(&p.key.role)).for_each(Way::ask);
     }
 

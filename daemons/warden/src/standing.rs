@@ -5,8 +5,7 @@ use crate::layer::Layer;
 use crate::options::Options;
 use crate::process::{Process, Started};
 use crate::supervisor::Processes;
-use crate::{Fatal, log, state};
-use levee_ipc::SendError;
+use crate::{Fatal, state};
 use levee_ipc::warden::Role;
 use levee_ipc::warden::layer::LayerPart;
 use std::error::Error;
@@ -55,7 +54,7 @@ pub fn give_layer(
 }
 
 /// Gives a process a list of certificates that are believed no more.
-pub type Revoking = fn(&Process, &[BorrowedFd<'_>]) -> Result<(), SendError>;
+pub type Revoking = fn(&Process, &[BorrowedFd<'_>]) -> bool;
 
 /// Hands these the revocation list that there is now. One that does not read what it is told is killed, and reads the list when it is
 /// started again.
@@ -67,10 +66,8 @@ pub fn revoke(processes: &Processes, to: &[(Role, Revoking)], list: &Path) -> Re
         let list = state::revocations(list).map_err(|e| e.to_string())?.ok_or_else(|| {
             format!("there is no {}", list.file_name().unwrap_or_default().to_string_lossy())
         })?;
-        let process = processes.get(&Key::of(*role));
-        if let Some(process) = process.filter(|process| give(process, &[list.as_fd()]).is_err()) {
-            log!("{} does not read what it is told: killing it", role.program());
-            process.kill();
+        if let Some(process) = processes.get(&Key::of(*role)) {
+            give(process, &[list.as_fd()]);
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 use crate::Fatal;
 use crate::memfile::sealed;
 use crate::options::Options;
+use crate::there::{entries, there};
 use levee_ipc::signer::PPK_ID;
 use levee_policy::site::CheckpointPlace;
 use levee_policy::{HostName, PpkId, Site};
@@ -242,10 +243,7 @@ pub fn channel_keys(
     channel: &levee_policy::ChannelName,
 ) -> io::Result<(OwnedFd, Option<OwnedFd>)> {
     // No channel's name has a slash, so that it is no other channel's.
-    let next = match secret(&state.join(format!("channels/next/{channel}.key"))) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-        next => Some(next?),
-    };
+    let next = there(secret(&state.join(format!("channels/next/{channel}.key"))))?;
     Ok((secret(&channel_key(state, channel))?, next))
 }
 
@@ -291,13 +289,8 @@ pub fn ppk_ids(state: &Path) -> io::Result<Vec<u8>> {
     let directory = state.join(PPKS);
     let mut files = Vec::new();
     for place in ["", "former"] {
-        let entries = match std::fs::read_dir(directory.join(place)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        for entry in entries {
-            let path = Path::new(place).join(entry?.file_name());
+        for entry in entries(&directory.join(place))? {
+            let path = Path::new(place).join(entry.file_name());
             files.extend(path.extension().is_some_and(|end| end == "key").then_some(path));
         }
     }
@@ -383,11 +376,7 @@ pub fn checkpoints(place: &CheckpointPlace) -> io::Result<OwnedFd> {
 /// # Errors
 /// The kernel's.
 pub fn revocations(list: &Path) -> io::Result<Option<OwnedFd>> {
-    match copy(list) {
-        Ok(list) => Ok(Some(list)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
+    there(copy(list))
 }
 
 /// Opens a directory whose files are one process's own, made if need be, and gives that uid every file in it

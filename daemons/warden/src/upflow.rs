@@ -14,9 +14,9 @@ use crate::process::{Process, Start};
 use crate::selinux;
 use crate::uids::Uids;
 use crate::waits::{Source, Waits, WatchedChild};
+use levee_ipc::MAX_FDS;
 use levee_ipc::warden::Role;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
-use levee_ipc::{MAX_FDS, SendError};
 use levee_policy::{LabelName, Site};
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
@@ -30,14 +30,11 @@ pub const ROLES: [Role; 2] = [Role::Snapshot, Role::Copy];
 const LAST_PASS: Duration = Duration::from_secs(2);
 
 /// Asks a stage for a report.
-///
-/// # Errors
-/// As [`Process::tell_as`].
-pub fn ask(stage: &Process) -> Result<(), SendError> {
+pub fn ask(stage: &Process) {
     match stage.key.role {
-        Role::Copy => stage.tell_as(CopyPart::Report, &[]),
-        _ => stage.tell_as(SnapshotPart::Report, &[]),
-    }
+        Role::Copy => stage.tell(CopyPart::Report, &[]),
+        _ => stage.tell(SnapshotPart::Report, &[]),
+    };
 }
 
 /// The snapshots that are in use, and the first stages that make their last pass.
@@ -189,9 +186,7 @@ impl Upflow {
     /// last pass. Nobody waits for that; [`Upflow::ended`] says when it is over.
     pub fn finish(&mut self, name: &LabelName, snapshot: Option<Process>, waits: &mut Waits) {
         if let Some(process) = snapshot {
-            if process.stop().is_err() {
-                process.kill();
-            }
+            process.stop();
             // One that cannot be waited for is found when the time is looked at.
             let ended = waits.watch(process.pidfd(), Source::Made).ok();
             let until = Instant::now() + LAST_PASS;
@@ -246,8 +241,7 @@ impl Upflow {
     pub fn stop(self) {
         for Finishing { process, until, .. } in self.finishing.into_values() {
             if !process.ends_within(until.saturating_duration_since(Instant::now())) {
-                process.kill();
-                process.wait(Duration::from_secs(5));
+                process.reap();
             }
         }
     }

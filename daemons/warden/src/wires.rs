@@ -5,7 +5,6 @@
 //! the kernel drops what comes (`levee_sys::udp::one_way`); the namespace's rules let pass datagrams of the channel that way, and nothing
 //! the other way, not even ARP or ICMP ([`crate::rules`]); and who sends knows the other's hardware address from the site file.
 
-use crate::edges::CHANNEL;
 use crate::pinned::{Pinned, raise};
 use crate::rules::{Counts, Rules};
 use crate::state;
@@ -37,15 +36,6 @@ pub struct ChannelWire {
 }
 
 impl ChannelWire {
-    /// What the rules and the pin of a channel's wire are called.
-    ///
-    /// # Errors
-    /// It cannot be named, which of a site that has been read is not so.
-    pub fn name(channel: &Channel) -> Result<LabelName> {
-        let name = LabelName::new(&format!("{CHANNEL}{}", channel.name()));
-        name.map_err(|e| Error::invalid("name a channel", e.to_string()))
-    }
-
     /// Takes its interface, which is in the namespace `outer` or still in its place. There must be a key in the state directory.
     ///
     /// # Errors

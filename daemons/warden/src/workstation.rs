@@ -358,8 +358,8 @@ impl Workstation {
         }
         let list = self.options.config.join(state::WORKSTATION_REVOCATIONS);
         let to: [(Role, standing::Revoking); 2] = [
-            (Role::Keyer, |keyer, list| keyer.tell_as(KeyerPart::Revocations, list)),
-            (Role::Tpe, |tpe, list| tpe.tell_as(TpePart::Revocations, list)),
+            (Role::Keyer, |keyer, list| keyer.tell(KeyerPart::Revocations, list)),
+            (Role::Tpe, |tpe, list| tpe.tell(TpePart::Revocations, list)),
         ];
         if let Err(why) = standing::revoke(&self.processes, &to, &list) {
             log!("the revocation list of the bundle is not read: {why}");
@@ -374,10 +374,7 @@ impl Workstation {
         self.ppk = named(&self.options.config, self.ppk.as_ref())
             .map_err(|e| Fatal::new("read the PPK's name", e))?;
         for role in self.standing() {
-            if let Some(process) = self.processes.remove(&Key::of(*role)) {
-                process.kill();
-                process.wait(Duration::from_secs(5));
-            }
+            self.processes.remove(&Key::of(*role)).iter().for_each(Process::reap);
         }
         self.standing().iter().try_for_each(|role| self.start_standing(*role))?;
         log!("goes on with the keys and certificates that the bundle has now");
@@ -523,8 +520,7 @@ impl Workstation {
         }
         let Some(session) = self.session.take() else { return };
         if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, session.label())) {
-            vault.kill();
-            vault.wait(Duration::from_secs(5));
+            vault.reap();
         }
         let (remains, last_words, stopped) = session.stop();
         self.remains.push(remains);

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::there::there;
 use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
@@ -170,12 +171,9 @@ impl Unfinished {
     /// The kernel's.
     pub fn begin(to: &Path, owner: u32) -> Result<Self> {
         let path = beside(to, UNFINISHED);
-        let make = || {
+        let make = || -> std::io::Result<File> {
             // Of a warden that was killed.
-            match std::fs::remove_file(&path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+            there(std::fs::remove_file(&path))?;
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
             std::os::unix::fs::fchown(&file, Some(owner), Some(owner))?;
@@ -194,11 +192,8 @@ impl Unfinished {
         std::os::unix::fs::fchown(&self.file, Some(uid), Some(gid))
             .and_then(|()| {
                 // Of an image that was moved away; of one that is there it stays.
-                if !self.to.exists()
-                    && let Err(e) = std::fs::remove_file(beside(&self.to, OF_A_MACHINE))
-                    && e.kind() != std::io::ErrorKind::NotFound
-                {
-                    return Err(e);
+                if !self.to.exists() {
+                    there(std::fs::remove_file(beside(&self.to, OF_A_MACHINE)))?;
                 }
                 Ok(rustix::fs::renameat_with(CWD, &self.path, CWD, &self.to, RenameFlags::NOREPLACE)?)
             })

@@ -12,7 +12,6 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamp
 
 use super::Wanted;
 use super::inventory::{self, ALTERNATIVES, Inventory, entries};
-use super::root::Bound;
 
 /// So many images are kept in the cache.
 const KEPT: usize = 8;
@@ -23,18 +22,12 @@ const INSIDE: &str = "lib/levee/alternatives";
 /// Directories with links to alternatives.
 const LINKED: [&str; 3] = ["/usr/bin", "/usr/sbin", "/usr/local/bin"];
 
-/// Makes the image `key` where it is not there yet, and puts a copy of it into the directory `memory`; or only looks whether a root's is there.
+/// Makes the image of services' programs where it is not there yet, and puts a copy of it into the directory `memory`.
 ///
 /// # Errors
 /// Says what is missing or failed. Then nothing of that name is there.
-pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+pub(super) fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let failed = |what: &str, e: &dyn std::fmt::Display| format!("{what}: {e}");
-    if let Some(root) = &wanted.root {
-        if wanted.only_looks {
-            return super::root::look(root, wanted, memory);
-        }
-        return super::root::make(root, wanted, &Bound::ALL, memory);
-    }
     let alone = Alone::begin()?;
     let cache = Path::new(super::CACHE);
     let image = cache.join(wanted.file_name());

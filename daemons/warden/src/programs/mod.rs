@@ -29,7 +29,7 @@ use levee_sys::spawn::Program;
 use rustix::thread::CapabilitySet;
 use sha2::{Digest, Sha256};
 
-pub use build::make;
+pub use root::make;
 
 use crate::Fatal;
 use crate::maker::{self, Maker};
@@ -224,8 +224,7 @@ impl Images {
     /// What became of the image that was being made, once.
     pub fn ended(&mut self) -> Option<Result<(), String>> {
         let result = self.maker.as_ref()?.over()?;
-        // One that is late lives still.
-        self.stop();
+        self.maker = None;
         Some(result)
     }
 

@@ -26,11 +26,20 @@ const MOST: usize = 1 << 20;
 /// Of what is none.
 const NONE: &str = "it is neither a directory nor an image (squashfs or EROFS)";
 
-/// Makes the image of `root` in the directory `memory`.
+/// Makes the image where it is not there yet, and puts a copy of it into the directory `memory`; or only looks whether a root's is there.
 ///
 /// # Errors
-/// Says what is missing or failed. Then nothing of its name is there.
-pub(super) fn make(root: &Path, wanted: &Wanted, bound: &Bound, memory: impl AsFd) -> Result<(), String> {
+/// Says what is missing or failed. Then nothing of that name is there.
+pub fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+    match &wanted.root {
+        None => build::make(wanted, memory),
+        Some(root) if wanted.only_looks => look(root, wanted, memory),
+        Some(root) => pack(root, wanted, memory),
+    }
+}
+
+/// Packs `root` anew.
+fn pack(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", root.display());
     // Before anybody else has to wait for this.
     let kind = root.metadata().map_err(|e| failed(&e))?;
@@ -39,11 +48,11 @@ pub(super) fn make(root: &Path, wanted: &Wanted, bound: &Bound, memory: impl AsF
     let tree = alone.stage().join("root");
     fs::create_dir_all(alone.stage()).map_err(|e| format!("make {}: {e}", alone.stage().display()))?;
     if kind.is_dir() {
-        copy(root, &tree, bound).map_err(|e| failed(&e))?;
+        copy(root, &tree, &Bound::ALL).map_err(|e| failed(&e))?;
     } else if !kind.is_file() {
         return Err(failed(&NONE));
     } else {
-        unpack(root, &tree, bound).map_err(|e| failed(&e))?;
+        unpack(root, &tree, &Bound::ALL).map_err(|e| failed(&e))?;
         open(&tree).map_err(|e| failed(&e))?;
     }
     let image = alone.stage().join("whole");
@@ -53,10 +62,7 @@ pub(super) fn make(root: &Path, wanted: &Wanted, bound: &Bound, memory: impl AsF
 }
 
 /// Looks whether the image of `root`, as that is now, is in the directory `memory`; there is no older one then.
-///
-/// # Errors
-/// It cannot be looked at.
-pub(super) fn look(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
+fn look(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", root.display());
     let wanted = wanted.as_is(&root.metadata().map_err(|e| failed(&e))?);
     build::clear(memory, |other| wanted.replaces(other)).map_err(|e| failed(&e))

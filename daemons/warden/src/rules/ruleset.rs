@@ -88,7 +88,7 @@ impl Ruleset {
     /// What the site says for a label, or for a partition, as [`Edges::named`].
     pub fn named(site: &Site, name: &LabelName) -> Option<Self> {
         let Edges { networks: edges, partition } = Edges::named(site, name)?;
-        let Some((partition, _)) = partition else {
+        let Some(partition) = partition else {
             let inner = site.server().inner_addresses().to_vec();
             return Some(Self { inner, pools: site.session_pools(), edges, links: None });
         };

@@ -118,10 +118,7 @@ impl Server {
         // What of a vault was started goes with it.
         if matches!(&what, Kept::Process(key) if key.role == Role::Vault) {
             let all = self.vault_processes(&label);
-            for process in all.iter().filter_map(|key| self.processes.remove(key)) {
-                process.kill();
-                process.wait(Duration::from_secs(5));
-            }
+            all.iter().filter_map(|key| self.processes.remove(key)).for_each(|process| process.reap());
         }
         let wait = self.keeping.failed(what.clone(), &e.to_string(), Instant::now());
         self.rests(&what, &e.to_string(), wait);

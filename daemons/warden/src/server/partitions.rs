@@ -131,7 +131,7 @@ impl Server {
         let all: Vec<_> = self.ways.iter().filter_map(rekey).collect();
         for (object, reason) in all.iter().filter_map(|given| given.clone().err()) {
             log!("{object}: {reason}");
-            self.tell_sessiond(LabelEvent::Note { label: None, object, done: false, reason });
+            self.note(None, object, false, reason);
         }
         !all.is_empty()
     }

@@ -106,7 +106,7 @@ impl Renewal {
     }
 
     pub(super) fn stop(&mut self) {
-        self.trial.take().into_iter().for_each(|trial| end(&trial.process));
+        self.trial.take().into_iter().for_each(|trial| trial.process.reap());
     }
 }
 
@@ -115,11 +115,6 @@ fn remedy(why: &str) -> String {
         "new keys are not used, and the server goes on with those before them, which are in its memory alone ({why}): put the file right, or \
          make the server's keys anew (levee enrol server SITE --force), then `levee reload`; do not end the server before that"
     )
-}
-
-fn end(process: &Process) {
-    process.kill();
-    process.wait(Duration::from_secs(5));
 }
 
 impl Server {
@@ -163,7 +158,7 @@ impl Server {
         match begun {
             Ok(said) => Ok(Trial { process, _said: said, keys, until: Instant::now() + PATIENCE }),
             Err(why) => {
-                end(&process);
+                process.reap();
                 Err(why)
             }
         }
@@ -176,7 +171,7 @@ impl Server {
     pub(super) fn see_to_trial(&mut self) -> Result<(), Fatal> {
         let Some(found) = self.renewal.trial.as_mut().and_then(Trial::found) else { return Ok(()) };
         let Some(trial) = self.renewal.trial.take() else { return Ok(()) };
-        end(&trial.process);
+        trial.process.reap();
         match found {
             // They may have been made anew once more meanwhile.
             Ok(()) if Enrolled::read(&self.options.state) != trial.keys => self.renew().map(drop),
@@ -215,7 +210,7 @@ impl Server {
                 // It writes its last checkpoint.
                 process.end(Duration::from_secs(2));
             } else {
-                end(&process);
+                process.reap();
             }
         }
         for role in &roles {
@@ -250,7 +245,7 @@ impl Server {
         if !self.is_up {
             return Err(Fatal::keys(&self.options.state.join("server"), why));
         }
-        self.processes.remove(&Key::of(Role::Signer)).iter().for_each(end);
+        self.processes.remove(&Key::of(Role::Signer)).iter().for_each(Process::reap);
         self.signer_rests(&format!("{why}; put the file right, then `levee reload`"));
         Ok(())
     }

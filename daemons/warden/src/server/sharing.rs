@@ -83,9 +83,7 @@ impl Server {
         if let Some(running) = self.processes.get(&Key::at(role, name)) {
             // Its other half, within the label's machine, is told whole messages: it ends between two, and the next one
             // begins anew with all that there is to read by then.
-            if running.stop().is_err() {
-                running.kill();
-            }
+            running.stop();
             return Ok(());
         }
         let started = self

@@ -156,10 +156,7 @@ impl Server {
         let members = members(&self.labels, &self.partitions, &self.processes);
         let process = self.processes.get(&Key::of(Role::Frames)).filter(|process| process.ready);
         let Some(process) = process else { return self.framed.hold(&self.site, members) };
-        if !self.framed.give(process, (&self.site, frames), members) {
-            log!("{} does not read what it is told: killing it", process.key);
-            process.kill();
-        }
+        self.framed.give(process, (&self.site, frames), members);
     }
 
     fn give_layer(&self, start: Start<'_>) -> Given {
@@ -237,16 +234,16 @@ impl Server {
         let of_servers = self.site.federation().is_some() && servers.exists();
         if of_servers {
             let sessiond: standing::Revoking =
-                |sessiond, list| sessiond.tell_as(SessiondPart::FederationRevocations, list);
+                |sessiond, list| sessiond.tell(SessiondPart::FederationRevocations, list);
             self.revoke("servers' revocation list", &[(Role::Sessiond, sessiond)], &servers);
         }
         let list = self.options.state.join(state::REVOCATIONS);
         if !(renewed || of_servers) || list.exists() {
             // sessiond first: it ends the sessions of whom the list names, the others what they have with them.
             let to: [(Role, standing::Revoking); 3] = [
-                (Role::Sessiond, |sessiond, list| sessiond.tell_as(SessiondPart::Revocations, list)),
-                (Role::Keyer, |keyer, list| keyer.tell_as(KeyerPart::Revocations, list)),
-                (Role::Tps, |tps, list| tps.tell_as(TpsPart::Revocations, list)),
+                (Role::Sessiond, |sessiond, list| sessiond.tell(SessiondPart::Revocations, list)),
+                (Role::Keyer, |keyer, list| keyer.tell(KeyerPart::Revocations, list)),
+                (Role::Tps, |tps, list| tps.tell(TpsPart::Revocations, list)),
             ];
             self.revoke("revocation list", &to, &list);
         }

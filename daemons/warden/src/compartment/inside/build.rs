@@ -15,6 +15,7 @@ use rustix::thread::{CapabilitySet, Gid, Uid};
 
 use crate::compartment::Contexts;
 use crate::compartment::Inside;
+use crate::there::there;
 
 /// Where the new root is built: a directory that every host has and that no step needs of the host.
 const NEW_ROOT: &str = "/tmp";
@@ -206,11 +207,9 @@ fn label(path: &str, context: &str) -> Result<()> {
 
 /// Once it is set, only who may write the audit log's settings can set it again (audit(7), CAP_AUDIT_CONTROL).
 fn audit_session(uid: u32) -> Result<()> {
-    match fs::write("/proc/self/loginuid", uid.to_string()) {
-        // A kernel without auditing.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        written => written.map_err(|e| Error::new("write /proc/self/loginuid", e)),
-    }
+    // There is none in a kernel without auditing.
+    let written = there(fs::write("/proc/self/loginuid", uid.to_string()));
+    written.map(drop).map_err(|e| Error::new("write /proc/self/loginuid", e))
 }
 
 fn landlock() -> Result<()> {
@@ -229,22 +228,16 @@ fn write(path: &str, content: &[u8]) -> Result<()> {
     if let Some(parent) = Path::new(&new(path)).parent() {
         fs::create_dir_all(parent).map_err(|e| Error::new("make its directory", e))?;
     }
-    match fs::remove_file(new(path)) {
-        // In a partition's root it can be a link to what is not there.
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::new("replace the file", e)),
-        _ => {}
-    }
+    // In a partition's root it can be a link to what is not there.
+    there(fs::remove_file(new(path))).map_err(|e| Error::new("replace the file", e))?;
     fs::write(new(path), content).map_err(|e| Error::new("write the file", e))?;
     rustix::fs::chmod(new(path), mode(0o644)).map_err(|e| Error::new("set its mode", e))
 }
 
 /// A file of the host's, followed to its contents, where the host has it.
 fn copy(from: &Path, path: &str) -> Result<()> {
-    match fs::read(from) {
-        Ok(content) => write(path, &content),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(Error::new(format!("copy {}", from.display()), e)),
-    }
+    let content = there(fs::read(from)).map_err(|e| Error::new(format!("copy {}", from.display()), e))?;
+    content.map_or(Ok(()), |content| write(path, &content))
 }
 
 fn new(path: &str) -> String {
