@@ -51,6 +51,8 @@ pub enum Prod {
     Renew,
     /// Cut the trusted path.
     Cut,
+    /// The same, and believe this device no more.
+    Exclude,
     /// Open the level that it was asked for last, `SLOW`, which waits for this.
     Open,
 }
@@ -126,6 +128,8 @@ struct Sessiond {
     opened: u8,
     /// Opens nothing any more.
     full: bool,
+    /// Believes nobody any more.
+    excludes: bool,
     seen: Shared,
 }
 
@@ -133,6 +137,9 @@ impl Sessiond {
     fn reply(&mut self, request: Request) -> Reply {
         match request {
             Request::Hello => Reply::Challenge([7; 32]),
+            Request::Prove(_) if self.excludes => {
+                Reply::Refused { kind: RefusalKind::Credentials, reason: "this device is revoked".into() }
+            }
             Request::Prove(_) => Reply::Alive,
             Request::Login { password, code: None, .. } if password.expose() == b"a code beside it" => {
                 Reply::Refused { kind: RefusalKind::Code, reason: "this site asks for a code as well".into() }
@@ -278,6 +285,7 @@ impl Sessiond {
                     .send(&Reply::Renew { passes: Vec::new(), carriage: Default::default() })
                     .unwrap(),
                 Ok(Prod::Cut) => self.channel = None,
+                Ok(Prod::Exclude) => (self.channel, self.excludes) = (None, true),
                 Ok(Prod::Open) => {
                     let reply = self.reply(Request::Level(label("SLOW"), None));
                     self.channel.as_ref().unwrap().send(&reply).unwrap();
@@ -455,6 +463,7 @@ impl World {
             session: None,
             opened: 0,
             full: false,
+            excludes: false,
             seen: Arc::clone(&seen),
         };
         std::thread::spawn(move || sessiond.run(&listener, &prodded));
