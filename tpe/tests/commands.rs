@@ -127,6 +127,27 @@ fn a_person_whose_level_is_started_first_is_told_so_and_gets_it_when_it_is_there
 }
 
 #[test]
+fn a_person_whose_password_waits_is_told_so_and_signs_on_when_it_is_looked_at() {
+    let world = World::new();
+    let mut command = world.command(&["login", "late", "--password-stdin"]);
+    let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = streams.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"correct horse\n").unwrap();
+    // The server does not answer before the person has been told.
+    let (mut said, mut errors) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
+    errors.read_line(&mut said).unwrap();
+    assert!(
+        said.starts_with("levee-tpe: after wrong passwords the server looks at the next only in a while"),
+        "{said}"
+    );
+    assert!(said.contains("at most 30 seconds"), "{said}");
+    world.prod(Prod::Look);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(world.status()["user"], "late");
+}
+
+#[test]
 fn what_was_to_be_carried_into_a_session_is_not_carried_into_the_next_one() {
     let world = World::new();
     world.log_in();
