@@ -45,6 +45,8 @@ pub struct Findings {
     pub authority: Option<String>,
     /// Which certificate ends first, and when.
     ends: Option<(OffsetDateTime, PathBuf)>,
+    /// Of all these, what ends soon or has ended.
+    ending: Vec<String>,
 }
 
 /// Days before their end from which certificates are warned of.
@@ -155,6 +157,11 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     found
 }
 
+/// What of a state directory ends soon or has ended: certificates and revocation lists.
+pub fn ending(site: &Site, state: &Path) -> Vec<String> {
+    findings(site, state).ending
+}
+
 /// How long ago a file was written, in days.
 fn age(path: &Path) -> Option<String> {
     let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
@@ -262,11 +269,18 @@ impl Findings {
             Err(error) => Err(format!("it cannot be read: {error}")),
         };
         let is_list = matches!(ask, Ask::List);
+        if let Ok(Some(until)) = &answer
+            && let Err(over) = left(*until)
+        {
+            self.ending.push(format!("{}: {over}; {remedy}", file.display()));
+        }
         match answer.and_then(|until| until.map(|until| left(until).map(|days| (until, days))).transpose()) {
             Ok(Some((until, days))) => {
                 if days <= if is_list { NEAR_LIST } else { NEAR } {
                     let days = crate::output::count(days, "day more", "days more");
-                    self.warnings.push(format!("{} is good for {days}; {remedy}", file.display()));
+                    let told = format!("{} is good for {days}; {remedy}", file.display());
+                    self.ending.push(told.clone());
+                    self.warnings.push(told);
                 }
                 if !is_list && self.ends.as_ref().is_none_or(|(first, _)| until < *first) {
                     self.ends = Some((until, file.to_owned()));
@@ -458,6 +472,14 @@ mod tests {
         assert!(near.warnings.iter().any(|warning| warning.contains("60 days more")), "{near:?}");
         let over = answer("server.harbour.example", -1);
         assert!(over.unfit[0].what.contains("it was good until"), "{over:?}");
+        // `levee status` says both, and nothing of what is far.
+        let told = |found: &Findings| found.ending.join("\n");
+        assert!(far.ending.is_empty(), "{far:?}");
+        assert!(
+            told(&near).contains("server/chain.pem is good for 60 days more; make the server's"),
+            "{near:?}"
+        );
+        assert!(told(&over).contains("server/chain.pem: it was good until"), "{over:?}");
     }
 
     #[test]

@@ -182,7 +182,10 @@ fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_othe
     std::fs::write(&site, text_of + "# changed\n").expect("change the site file");
     let changed = world.levee(&["reload", "--run", &run]).refused();
     assert!(changed.contains("has changed since the start and is not read anew"), "{changed}");
-    world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state]).ok();
+    assert!(world.status()["ending"].is_null(), "nothing ends soon");
+    world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state, "--days", "9"]).ok();
+    let ending = world.status()["ending"].to_string();
+    assert!(ending.contains("authority/ca.crl is good for 8 days more; write it anew"), "{ending}");
     assert_eq!(world.status()["session_count"], 2, "a list that nobody has read changes nothing");
     let read = world.levee(&["reload", "--run", &run]).ok();
     assert!(read.contains("2 certificates are revoked; it is good until"), "{read}");
