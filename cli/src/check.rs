@@ -95,6 +95,9 @@ struct Answer<'a> {
     /// Where the private key of the site's authority is.
     #[serde(skip_serializing_if = "Option::is_none")]
     authority: Option<&'a str>,
+    /// Which certificate ends first, and when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificates: Option<&'a str>,
     /// What is sound, and not as it should be on this host, or less than the site says that it wants.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
@@ -122,10 +125,12 @@ impl Check {
         let file = path.display().to_string();
         let parsed = Site::parse(&text);
         let sound = parsed.is_ok();
-        let Findings { mut unfit, mut warnings, authority } = match &parsed {
-            Ok(site) => keys::findings(site, &site::state(self.state.as_deref(), site.name())),
-            Err(_) => Findings::default(),
-        };
+        let found = parsed.as_ref().ok().map(|site| {
+            let state = site::state(self.state.as_deref(), site.name());
+            let found = keys::findings(site, &state);
+            (found.ends(&state), found)
+        });
+        let (ends, Findings { mut unfit, mut warnings, authority, .. }) = found.unwrap_or_default();
         if let Ok(site) = &parsed {
             unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
             unfit.extend(guards::unfit(site, path));
@@ -149,7 +154,7 @@ impl Check {
         if self.json {
             let layers = &layers::shown_lines(&layers);
             let (unfit, warnings, exceptions) = (&unfit[..], &warnings[..], &exceptions[..]);
-            let authority = authority.as_deref();
+            let (authority, certificates) = (authority.as_deref(), ends.as_deref());
             output::json(&Answer {
                 file,
                 sound,
@@ -159,6 +164,7 @@ impl Check {
                 layers,
                 exceptions,
                 authority,
+                certificates,
                 warnings,
             })?;
         } else {
@@ -168,9 +174,13 @@ impl Check {
             let forms = site.as_ref().map(|site| site.forms.render()).unwrap_or_default();
             let layers = layers::render(&layers, Paint::stdout());
             let excepted: String = exceptions.iter().map(|line| format!("{}\n", shown(line))).collect();
-            let authority = authority.map(|is| format!("authority: {}\n", shown(&is))).unwrap_or_default();
+            let about = [("authority", authority), ("certificates", ends)];
+            let about: String = about
+                .into_iter()
+                .filter_map(|(what, is)| Some(format!("{what}: {}\n", shown(&is?))))
+                .collect();
             let unfit = misfits(&unfit, Paint::stdout());
-            output::print(&(said + &excepted + &forms + &layers + &authority + &unfit + &warned))?;
+            output::print(&(said + &excepted + &forms + &layers + &about + &unfit + &warned))?;
         }
         Ok(if sound && unfit.is_empty() && are_two { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -45,7 +45,7 @@ enum State {
     Lacks,
     /// It is not there, and levee does with less.
     Weaker,
-    /// It can only be found out as root.
+    /// It can only be found out as root, or from elsewhere.
     Untried,
 }
 
@@ -203,7 +203,7 @@ const TRIALS: &[Trial] = &[
         root: true,
         needed: true,
         try_it: source_ports,
-        remedy: "the kernel needs CONFIG_CGROUP_BPF=y",
+        remedy: "mount the unified hierarchy where it is not (systemd does), so that groups can be made in it; the kernel needs CONFIG_CGROUP_BPF=y",
     },
     Trial {
         what: "seccomp filters",
@@ -322,6 +322,22 @@ fn authority(site: &Site, states: &Path) -> Option<Finding> {
     Some(Finding { what, state, detail, remedy: remedy.into() })
 }
 
+/// Only somebody at its other end can tell whether it is as it should be.
+const WIRE: &str = "the wire";
+
+/// What of the wire has to be let in.
+fn wire(site: Option<&Site>) -> Finding {
+    let (trusted, keys, tunnel) = site.map_or((7443, 500, 4500), |site| {
+        let server = site.server();
+        (server.trusted_path_port(), server.ike_port(), server.tunnel_port())
+    });
+    let layer = site.filter(|site| site.hosts().any(|host| host.is_layered()));
+    let layer = layer.map_or_else(String::new, |site| format!(", and {}/udp", site.server().layer_port()));
+    let detail = format!("{trusted}/tcp, {keys}/udp and {tunnel}/udp{layer} of this host, from workstations");
+    let remedy = "let them in at the host's firewall; `levee-tpe doctor` at a workstation tries them";
+    Finding { what: WIRE.into(), state: State::Untried, detail, remedy: remedy.into() }
+}
+
 /// The interfaces of the site's networks and one-way channels.
 fn interfaces(site: &Site, is_root: bool) -> Vec<Finding> {
     let finding = |(name, table, place): (String, &'static str, Option<String>)| {
@@ -412,12 +428,14 @@ impl Doctor {
         let findings: Vec<Finding> = TRIALS
             .iter()
             .map(|trial| trial.find(is_root))
-            .chain([room(&self.state)])
+            .chain([room(&self.state), wire(site.as_ref())])
             .chain(site.iter().filter_map(|site| authority(site, &self.state)))
             .chain(site.iter().flat_map(|site| interfaces(site, is_root)))
             .chain(site.iter().flat_map(pools))
             .collect();
-        let fit = findings.iter().all(|finding| matches!(finding.state, State::Has | State::Weaker));
+        let fit = findings
+            .iter()
+            .all(|finding| matches!(finding.state, State::Has | State::Weaker) || finding.what == WIRE);
         let shown = if self.json {
             output::json(&Answer { fit, findings: &findings })
         } else {

@@ -307,6 +307,18 @@ impl Enrol {
     }
 }
 
+/// What `levee enrol all SITE` does.
+pub fn all(site: &Path, state: Option<&Path>) -> Result<(), String> {
+    let place = Where {
+        site: site.to_owned(),
+        state: state.map(Path::to_owned),
+        passphrase: false,
+        force: false,
+        json: false,
+    };
+    Enrol { what: What::All { place, token: Token { uri: None } } }.enrol()
+}
+
 /// Makes a new key in the place of one that is in use.
 fn rotate(
     place: &Where,

@@ -8,12 +8,14 @@ use std::process::ExitCode;
 
 use levee_policy::Site;
 
+use crate::enrolment;
 use crate::output;
 use crate::site as files;
 
-/// Write a site file from a few questions, and say what to do next
+/// Write a site file from a few questions, make its keys, and say what to do next
 ///
-/// What is not given is asked for on a terminal; elsewhere what stands in brackets is taken.
+/// What is not given is asked for on a terminal; elsewhere what stands in brackets is taken. Whether to make the keys is asked where something
+/// else is; where everything is given, --enrol says so.
 #[derive(Debug, clap::Args)]
 pub struct Init {
     /// Where to write it; what is there already is left alone
@@ -37,6 +39,12 @@ pub struct Init {
     /// The workstations, each accredited for all levels until you narrow it [ws1]
     #[arg(long, value_delimiter = ',')]
     workstations: Vec<String>,
+    /// Make the keys too, as `levee enrol all` does
+    #[arg(long)]
+    enrol: bool,
+    /// Where keys and certificates are kept [default: /var/lib/levee/NAME]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
 }
 
 /// What was answered.
@@ -55,8 +63,15 @@ impl Init {
         output::exit(self.write().map(|()| ExitCode::SUCCESS))
     }
 
+    /// Whether something is left to be asked, and somebody is there to answer.
+    fn asks(&self) -> bool {
+        let lists = [&self.levels, &self.people, &self.workstations];
+        let given = self.name.is_some() && self.server.is_some() && self.address.is_some();
+        !(given && lists.iter().all(|list| !list.is_empty())) && io::stdin().is_terminal()
+    }
+
     fn write(self) -> Result<(), String> {
-        let file = self.file.clone();
+        let (file, enrol, state, asks) = (self.file.clone(), self.enrol, self.state.clone(), self.asks());
         if file.exists() {
             return Err(format!(
                 "{} is there already; name another place, or edit it and run `levee check`",
@@ -64,6 +79,7 @@ impl Init {
             ));
         }
         let answers = self.answers()?;
+        let enrol = enrol || (asks && agreed()?);
         let text = answers.site();
         // Whatever was answered: no file is written that is not sound.
         if let Err(problems) = Site::parse(&text) {
@@ -78,7 +94,12 @@ impl Init {
         }
         let mut out = OpenOptions::new().write(true).create_new(true).open(&file).map_err(fault)?;
         out.write_all(text.as_bytes()).and_then(|()| out.sync_all()).map_err(fault)?;
-        output::said(&answers.next_steps(&file))
+        if enrol {
+            enrolment::all(&file, state.as_deref())
+                .map_err(|why| format!("{} is written, and its keys are not made: {why}", file.display()))?;
+        }
+        let state = state.unwrap_or_else(|| files::state_of(&answers.name));
+        output::said(&answers.next_steps(&file, &state, enrol))
     }
 
     fn answers(self) -> Result<Answers, String> {
@@ -99,6 +120,18 @@ impl Init {
             server,
             address,
         })
+    }
+}
+
+/// Whether the keys are to be made at once.
+fn agreed() -> Result<bool, String> {
+    let question =
+        "Make the keys now (no: first narrow accreditations in the file, which the keys then have)";
+    let said = asked(None, question, Some("yes"))?;
+    match said.to_lowercase().as_str() {
+        "yes" | "y" => Ok(true),
+        "no" | "n" => Ok(false),
+        _ => Err(format!("`{}` is neither yes nor no", output::shown(&said))),
     }
 }
 
@@ -183,25 +216,50 @@ impl Answers {
         )
     }
 
-    fn next_steps(&self, file: &Path) -> String {
+    fn next_steps(&self, file: &Path, state: &Path, enrolled: bool) -> String {
         let path = file.display();
-        let state = files::state_of(&self.name);
         let user = self.people.first().map_or("NAME", String::as_str);
         let host = self.workstations.first().map_or("HOST", String::as_str);
         let level = self.levels.last().map_or("LEVEL", String::as_str);
+        let elsewhere = if *state == files::state_of(&self.name) {
+            String::new()
+        } else {
+            format!(" --state {}", state.display())
+        };
+        let (narrow, keys) = if enrolled {
+            let again = format!("levee enrol host {path} {host}{elsewhere} --force");
+            (
+                format!("clearances ({host}'s accreditation is in its keys: where you change it, {again})"),
+                None,
+            )
+        } else {
+            ("clearances and accreditations".to_owned(), Some(format!("levee enrol all {path}{elsewhere}")))
+        };
+        let here = [
+            keys,
+            Some(format!("levee user add {path} {user}{elsewhere}          (and each other person)")),
+            Some(format!(
+                "levee up {path}{elsewhere}                 (let 7443/tcp, 500/udp and 4500/udp in)"
+            )),
+            Some(format!(
+                "copy {} to {host}, as /etc/levee/workstation; move {} off this host",
+                state.join("hosts").join(host).display(),
+                state.join("auditor/auditor.key").display()
+            )),
+        ];
+        let there = [
+            "levee up --workstation /etc/levee/workstation".to_owned(),
+            format!("levee-tpe login {user}; levee-tpe level {level}"),
+            format!("levee-tpe run -- curl http://{}/", self.server),
+        ];
+        let here: Vec<String> = here.into_iter().flatten().collect();
+        let numbered = |from: usize, steps: &[String]| -> String {
+            (from..).zip(steps).map(|(number, step)| format!("  {number}. {step}\n")).collect()
+        };
         format!(
-            "{path} is written: read it, and narrow clearances and accreditations. Then, here:\n\
-             \x20 1. levee enrol all {path}\n\
-             \x20 2. levee user add {path} {user}          (and each other person)\n\
-             \x20 3. levee up {path}                 (let 7443/tcp, 500/udp and 4500/udp in)\n\
-             \x20 4. copy {bundle} to {host}, as /etc/levee/workstation; move {auditor} off this host\n\
-             on {host}, with levee installed:\n\
-             \x20 5. levee up --workstation /etc/levee/workstation\n\
-             \x20 6. levee-tpe login {user}; levee-tpe level {level}\n\
-             \x20 7. levee-tpe run -- curl http://{server}/\n",
-            bundle = state.join("hosts").join(host).display(),
-            auditor = state.join("auditor/auditor.key").display(),
-            server = self.server,
+            "{path} is written: read it, and narrow {narrow}. Then, here:\n{}on {host}, with levee installed:\n{}",
+            numbered(1, &here),
+            numbered(1 + here.len(), &there),
         )
     }
 }
@@ -246,6 +304,8 @@ mod tests {
             levels: vec!["LOW".into()],
             people: vec![name.into()],
             workstations: vec!["ws1".into()],
+            enrol: false,
+            state: None,
         };
         assert!(init("x\"\nclearance = \"LOW\"\n[[user]]\nname = \"y").write().is_err());
         assert!(!file.exists(), "nothing is written that is not sound");

@@ -14,8 +14,9 @@ use time::OffsetDateTime;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::oid_registry::{OID_KEY_TYPE_EC_PUBLIC_KEY, OID_NIST_EC_P384, OID_SIG_ECDSA_WITH_SHA384};
-use x509_parser::pem::parse_x509_pem;
+use x509_parser::pem::{Pem, parse_x509_pem};
 use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
 use crate::enrol::pki::ACCREDITATION_OID;
@@ -42,13 +43,38 @@ pub struct Findings {
     pub warnings: Vec<String>,
     /// Where the private key of the authority is, in words.
     pub authority: Option<String>,
+    /// Which certificate ends first, and when.
+    ends: Option<(OffsetDateTime, PathBuf)>,
+    /// Of all these, what ends soon or has ended.
+    ending: Vec<String>,
 }
 
 /// Days before their end from which certificates are warned of.
 const NEAR: i64 = 60;
 
+/// The same of revocation lists, which are good for thirty days unless somebody said otherwise.
+const NEAR_LIST: i64 = 10;
+
 const ALL: &str = "make the whole site anew: levee enrol all SITE --force";
 const SERVER: &str = "make the server's keys anew: levee enrol server SITE --force";
+
+/// What there is beside: of several servers, and of a second tunnel.
+const OTHERS: [(&str, &str); 5] = [
+    ("authority/federation-ca.pem", "have another follow it: levee enrol rotate SITE federation-authority"),
+    ("server/federation-chain.pem", "have another follow it: levee enrol rotate SITE federation"),
+    ("etcd/chain.pem", "make etcd's anew: levee enrol etcd SITE --force"),
+    ("layer/authority/ca.pem", "have another follow it: levee enrol rotate SITE layer-authority"),
+    ("layer/chain.pem", "have another follow it: levee enrol rotate SITE layer"),
+];
+
+/// Revocation lists, and what makes them anew.
+const LISTS: [(&str, &str); 2] = [
+    ("authority/ca.crl", "write it anew: levee enrol revoke SITE, then levee reload"),
+    (
+        "authority/federation-ca.crl",
+        "write it anew with the passports in it: levee enrol revoke SITE --federation FILE, then levee reload",
+    ),
+];
 
 /// What is asked of a file beside its being one.
 enum Ask<'a> {
@@ -58,6 +84,10 @@ enum Ask<'a> {
     Server(&'a str),
     /// A certificate with this host's accreditation.
     Host(&'a Host),
+    /// Certificates that the site file says nothing of.
+    Dated,
+    /// A revocation list, of each authority that is believed.
+    List,
     /// A public key.
     Key,
     /// This host's `workstation.toml`.
@@ -76,6 +106,12 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     found.look(site, &state.join("server/chain.pem"), &server, SERVER);
     found.look(site, &state.join("server/ike-chain.pem"), &server, SERVER);
     found.look(site, &state.join("server/audit.pub"), &Ask::Key, SERVER);
+    for (file, remedy) in OTHERS {
+        found.look(site, &state.join(file), &Ask::Dated, remedy);
+    }
+    for (file, remedy) in LISTS {
+        found.look(site, &state.join(file), &Ask::List, remedy);
+    }
     for host in site.hosts() {
         let name = host.name().as_str();
         let bundle = state.join("hosts").join(name);
@@ -90,6 +126,8 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         found.look(site, &bundle.join("chain.pem"), &Ask::Host(host), &remedy);
         found.look(site, &bundle.join("ike-chain.pem"), &Ask::Host(host), &remedy);
         found.look(site, &bundle.join("workstation.toml"), &Ask::Bundle(host), &remedy);
+        let layer = format!("have another follow it: levee enrol rotate SITE layer {name}");
+        found.look(site, &bundle.join("layer/chain.pem"), &Ask::Dated, &layer);
     }
     found.warnings.extend(crate::enrol::rotate::unfinished(state).iter().map(|path| {
         format!(
@@ -117,6 +155,11 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     found.warnings.extend(channels(site, state));
     found.warnings.extend(without_seed(site, state));
     found
+}
+
+/// What of a state directory ends soon or has ended: certificates and revocation lists.
+pub fn ending(site: &Site, state: &Path) -> Vec<String> {
+    findings(site, state).ending
 }
 
 /// How long ago a file was written, in days.
@@ -179,6 +222,15 @@ fn without_seed<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = Str
 }
 
 impl Findings {
+    /// Which certificate ends first, and when, in words.
+    pub fn ends(&self, state: &Path) -> Option<String> {
+        let (until, file) = self.ends.as_ref()?;
+        let days = (*until - OffsetDateTime::now_utc()).whole_days();
+        let (file, days) =
+            (file.strip_prefix(state).unwrap_or(file), crate::output::count(days, "day", "days"));
+        Some(format!("the first to end is {}, on {}, in {days}", file.display(), until.date()))
+    }
+
     /// Where the authority's private key is, and whether what it takes to sign with it is there.
     fn authority(&mut self, state: &Path) {
         let found = match enrol::whereabouts(state) {
@@ -209,21 +261,75 @@ impl Findings {
             Ok(content) => match ask {
                 Ask::Key => key(&content, site).map(|()| None),
                 Ask::Bundle(host) => bundle(&content, site, host).map(|()| None),
+                Ask::Dated => dated(&content).map(Some),
+                Ask::List => list(&content).map(Some),
                 _ => certificate(&content, site, ask).map(Some),
             },
             Err(error) if error.kind() == ErrorKind::NotFound => return,
             Err(error) => Err(format!("it cannot be read: {error}")),
         };
-        match answer {
-            Ok(Some(days)) if days <= NEAR => self.warnings.push(format!(
-                "{} is good for {}; {remedy}",
-                file.display(),
-                crate::output::count(days, "day more", "days more")
-            )),
-            Ok(_) => {}
+        let is_list = matches!(ask, Ask::List);
+        if let Ok(Some(until)) = &answer
+            && let Err(over) = left(*until)
+        {
+            self.ending.push(format!("{}: {over}; {remedy}", file.display()));
+        }
+        match answer.and_then(|until| until.map(|until| left(until).map(|days| (until, days))).transpose()) {
+            Ok(Some((until, days))) => {
+                if days <= if is_list { NEAR_LIST } else { NEAR } {
+                    let days = crate::output::count(days, "day more", "days more");
+                    let told = format!("{} is good for {days}; {remedy}", file.display());
+                    self.ending.push(told.clone());
+                    self.warnings.push(told);
+                }
+                if !is_list && self.ends.as_ref().is_none_or(|(first, _)| until < *first) {
+                    self.ends = Some((until, file.to_owned()));
+                }
+            }
+            Ok(None) => {}
+            // A server starts without: partitions run, and whoever has to put it right can.
+            Err(what) if matches!(ask, Ask::Dated | Ask::List) => {
+                self.warnings.push(format!("{}: {what}; {remedy}", file.display()));
+            }
             Err(what) => self.unfit.push(Unfit { file: file.to_owned(), what, remedy: remedy.to_owned() }),
         }
     }
+}
+
+/// Days until then.
+fn left(until: OffsetDateTime) -> Result<i64, String> {
+    let left = until - OffsetDateTime::now_utc();
+    if left.is_negative() {
+        Err(format!("it was good until {}", until.date()))
+    } else {
+        Ok(left.whole_days())
+    }
+}
+
+/// When the first of the certificates in a file ends.
+fn dated(pem: &[u8]) -> Result<OffsetDateTime, String> {
+    let ends = blocks(pem, "CERTIFICATE", |der| {
+        Some(X509Certificate::from_der(der).ok()?.1.validity().not_after.to_datetime())
+    })?;
+    ends.into_iter().min().ok_or_else(|| "it has no certificate in it".to_owned())
+}
+
+/// Until when the first of the lists in a file is good.
+fn list(pem: &[u8]) -> Result<OffsetDateTime, String> {
+    let ends = blocks(pem, "X509 CRL", |der| {
+        Some(CertificateRevocationList::from_der(der).ok()?.1.next_update()?.to_datetime())
+    })?;
+    ends.into_iter().min().ok_or_else(|| "it has no revocation list in it".to_owned())
+}
+
+/// What each block of this kind says; others, such as a passport, are left alone.
+fn blocks<T>(pem: &[u8], kind: &str, one: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, String> {
+    let broken = || format!("it has a {kind} in it that cannot be read");
+    Pem::iter_from_buffer(pem)
+        .map(|block| block.map_err(|_| broken()))
+        .filter(|block| block.as_ref().map_or(true, |block| block.label == kind))
+        .map(|block| block.and_then(|block| one(&block.contents).ok_or_else(broken)))
+        .collect()
 }
 
 fn on_p384(key: &SubjectPublicKeyInfo<'_>, site: &Site) -> Result<(), String> {
@@ -237,8 +343,8 @@ fn on_p384(key: &SubjectPublicKeyInfo<'_>, site: &Site) -> Result<(), String> {
     Err("its key is not on P-384, as the site file says".to_owned())
 }
 
-/// Days that a certificate is still good, if it fits.
-fn certificate(pem: &[u8], site: &Site, ask: &Ask<'_>) -> Result<i64, String> {
+/// Until when a certificate is good, if it fits.
+fn certificate(pem: &[u8], site: &Site, ask: &Ask<'_>) -> Result<OffsetDateTime, String> {
     let (_, pem) = parse_x509_pem(pem).map_err(|_| "it has no certificate in it")?;
     let certificate = pem.parse_x509().map_err(|_| "it has no certificate in it")?;
     on_p384(certificate.public_key(), site)?;
@@ -257,12 +363,7 @@ fn certificate(pem: &[u8], site: &Site, ask: &Ask<'_>) -> Result<i64, String> {
         Ask::Host(host) => accredited(&certificate, site, host)?,
         _ => {}
     }
-    let until = certificate.validity().not_after.to_datetime();
-    let left = until - OffsetDateTime::now_utc();
-    if left.is_negative() {
-        return Err(format!("it was good until {}", until.date()));
-    }
-    Ok(left.whole_days())
+    Ok(certificate.validity().not_after.to_datetime())
 }
 
 /// The DNS names in a certificate.
@@ -371,6 +472,84 @@ mod tests {
         assert!(near.warnings.iter().any(|warning| warning.contains("60 days more")), "{near:?}");
         let over = answer("server.harbour.example", -1);
         assert!(over.unfit[0].what.contains("it was good until"), "{over:?}");
+        // `levee status` says both, and nothing of what is far.
+        let told = |found: &Findings| found.ending.join("\n");
+        assert!(far.ending.is_empty(), "{far:?}");
+        assert!(
+            told(&near).contains("server/chain.pem is good for 60 days more; make the server's"),
+            "{near:?}"
+        );
+        assert!(told(&over).contains("server/chain.pem: it was good until"), "{over:?}");
+    }
+
+    #[test]
+    fn certificates_of_a_federation_and_a_second_tunnel_are_warned_of_too_and_the_first_end_is_told() {
+        for (file, remedy) in OTHERS {
+            let directory = tempfile::tempdir().unwrap();
+            for place in ["server", "authority", "etcd", "layer/authority"] {
+                std::fs::create_dir_all(directory.path().join(place)).unwrap();
+            }
+            let put = |file: &str, text: String| std::fs::write(directory.path().join(file), text).unwrap();
+            put("server/chain.pem", for_days("server.harbour.example", 400));
+            // What comes behind the first counts as well.
+            put(file, for_days("one.example", 300) + &for_days("two.example", 60));
+            let site = Site::parse(SMALL).unwrap();
+            let near = findings(&site, directory.path());
+            let says = |warning: &String| warning.contains("60 days more") && warning.ends_with(remedy);
+            assert!(near.warnings.iter().any(says), "{file}: {near:?}");
+            let told = near.ends(directory.path()).unwrap();
+            assert!(told.starts_with(&format!("the first to end is {file}, on 2")), "{told}");
+            assert!(told.ends_with(", in 60 days"), "{told}");
+            put(file, for_days("one.example", -1));
+            let over = findings(&site, directory.path());
+            let says = |warning: &String| warning.contains(&format!("{file}: it was good until"));
+            assert!(over.unfit.is_empty() && over.warnings.iter().any(says), "{file}: {over:?}");
+        }
+    }
+
+    #[test]
+    fn a_revocation_list_is_warned_of_before_its_end_since_nobody_is_believed_after_it() {
+        let directory = tempfile::tempdir().unwrap();
+        for place in ["server", "authority"] {
+            std::fs::create_dir(directory.path().join(place)).unwrap();
+        }
+        let chain = for_days("server.harbour.example", 400);
+        std::fs::write(directory.path().join("server/chain.pem"), chain).unwrap();
+        let answer = |file: &str, days: i64| {
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let now = OffsetDateTime::now_utc();
+            let list = rcgen::CertificateRevocationListParams {
+                this_update: now - time::Duration::days(40),
+                next_update: now + time::Duration::days(days) + time::Duration::hours(1),
+                crl_number: rcgen::SerialNumber::from(1),
+                issuing_distribution_point: None,
+                revoked_certs: Vec::new(),
+                key_identifier_method: rcgen::KeyIdMethod::Sha256,
+            };
+            let list = list.signed_by(&rcgen::Issuer::new(params, key)).unwrap().pem().unwrap();
+            std::fs::write(directory.path().join(file), list).unwrap();
+            findings(&Site::parse(SMALL).unwrap(), directory.path())
+        };
+        for (file, remedy) in LISTS {
+            let named = |found: &Findings| {
+                found
+                    .warnings
+                    .iter()
+                    .filter(|warning| warning.contains(file) && warning.ends_with(remedy))
+                    .count()
+            };
+            let far = answer(file, 11);
+            assert_eq!((far.unfit.len(), named(&far)), (0, 0), "{far:?}");
+            let near = answer(file, 10);
+            assert_eq!((near.unfit.len(), named(&near)), (0, 1), "{near:?}");
+            let over = answer(file, -1);
+            assert_eq!((over.unfit.len(), named(&over)), (0, 1), "{over:?}");
+            let says = |warning: &String| warning.contains(&format!("{file}: it was good until"));
+            assert!(over.warnings.iter().any(says), "{over:?}");
+            std::fs::remove_file(directory.path().join(file)).unwrap();
+        }
     }
 
     #[test]

@@ -92,10 +92,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { manner, command } = Cli::parse();
+    let Cli { manner, command } = match Cli::try_parse() {
+        Ok(line) => line,
+        Err(fault) => return output::misunderstood(&fault),
+    };
     manner.set();
     // These have passwords and private keys in their memory.
-    if matches!(command, Command::User(_) | Command::Enrol(_) | Command::Up(_))
+    if matches!(command, Command::User(_) | Command::Enrol(_) | Command::Init(_) | Command::Up(_))
         && let Err(e) = levee_sys::sandbox::forbid_dumps()
     {
         return up::fail(e);

@@ -49,13 +49,13 @@ const LEVEE: [Section; 6] = [
         &[
             (
                 "standard output",
-                "Has the answer. Standard error has warnings and failures, each as one line that begins with the program's name.",
+                "Has the answer. Standard error has warnings and failures, each of which begins with the program's name;                  what is wrong with a command line begins with `error:`, and how it is used stands below.",
             ),
             (
                 "--json",
                 "One JSON value where the command has a form of its own (share/doc/levee/schemas has its JSON Schema), else an \
                  object {\"said\": LINE} for each line. A failure is {\"error\": KIND, \"reason\": TEXT} on standard output. \
-                 levee-tpe(1) has the same.",
+                 levee-tpe(1) has the same. `levee lab` is a program of its own with options of its own: levee-lab(1) and its --help.",
             ),
             ("--quiet", "Says nothing but answers that were asked for, refusals and warnings."),
             ("--verbose", "Says on standard error which files are read and which server is asked."),
@@ -108,7 +108,7 @@ const LEVEE: [Section; 6] = [
     (
         "EXAMPLES",
         &[
-            ("levee init", "Write a first site file, and say what to do next."),
+            ("levee init", "Write a first site file, make its keys, and say what to do next."),
             (
                 "levee check /etc/levee/site.toml",
                 "Say whether a site file is sound, and if not, what to change.",

@@ -61,6 +61,19 @@ pub fn exit(answer: Result<ExitCode, String>) -> ExitCode {
     })
 }
 
+/// What is said of a command line that is not understood, in the form that it asks for; help that it asks for is said as it is.
+pub fn misunderstood(fault: &clap::Error) -> ExitCode {
+    let mut words = std::env::args_os().take_while(|word| word != "--");
+    if fault.use_stderr() && words.any(|word| word == "--json") {
+        Manner { json: true, ..Manner::default() }.set();
+        let why = fault.render().to_string();
+        return exit(Err(why.strip_prefix("error: ").unwrap_or(&why).trim_end().to_owned()));
+    }
+    // Whether or not anybody reads it, the exit code says so.
+    let _ = fault.print();
+    ExitCode::from(u8::try_from(fault.exit_code()).unwrap_or(2))
+}
+
 /// The exit code of what a server refused, and what it said: 1.
 pub fn refused(reason: &str) -> ExitCode {
     fault("Refused", &shown(reason));

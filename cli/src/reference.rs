@@ -61,7 +61,9 @@ fn asking(text: &str) -> String {
         let asked = words::ZSH.iter().find(|(argument, _)| described.starts_with(argument));
         let whole = match asked {
             Some((_, kind)) => {
-                let names = format!(":{{compadd -- ${{(f)\"$(levee words {kind}{site} 2>/dev/null)\"}}}}'");
+                let names = format!(
+                    ":{{compadd -- ${{(f)\"$(levee words {kind}{site} --start \"$PREFIX\" 2>/dev/null)\"}}}}'"
+                );
                 line.replace(":_default'", &names)
             }
             None => line.to_owned(),
@@ -130,11 +132,13 @@ mod tests {
     }
 
     /// The order that levee(1) promises. What has the same number may stand in any order.
-    const ORDER: [(&str, u8); 20] = [
+    const ORDER: [(&str, u8); 21] = [
         ("SITE", 0),
         ("WHAT", 1),
         ("USER", 2),
         ("HOST", 3),
+        // Of `enrol rotate`, whose WHAT says which.
+        ("HOST|CHANNEL", 3),
         ("SERVICE", 4),
         ("CHANNEL", 4),
         ("PARTITION", 4),

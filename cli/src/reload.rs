@@ -124,12 +124,15 @@ impl Running {
         Some(Self { config: after("--server")?, list: after("--state")?.join("authority/ca.crl") })
     }
 
+    /// A server's state directory.
+    pub fn state(&self) -> Option<&Path> {
+        self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file())
+    }
+
     /// A server's public halves that are newer than its start.
     fn new_keys(&self, run: &Path) -> Vec<PathBuf> {
         let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-        let Some(state) = self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file()) else {
-            return Vec::new();
-        };
+        let Some(state) = self.state() else { return Vec::new() };
         let started = changed(&run.join("lock"));
         let ppks = state.join("server/ppk");
         let channels = state.join("channels");
@@ -141,8 +144,7 @@ impl Running {
 
     /// Whether a key was rotated that the server has not told its audit log of.
     fn has_rotated(&self) -> bool {
-        let state = self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file());
-        let all = state.and_then(|state| fs::read_dir(state.join("rotated")).ok());
+        let all = self.state().and_then(|state| fs::read_dir(state.join("rotated")).ok());
         all.is_some_and(|mut all| all.next().is_some())
     }
 

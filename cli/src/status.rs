@@ -14,6 +14,7 @@ use levee_policy::site::Mode;
 use serde::Serialize;
 
 use crate::cost;
+use crate::keys;
 use crate::operator::Which;
 use crate::output::{self, count, shown, table};
 use crate::reload::Running;
@@ -81,9 +82,34 @@ struct SaView {
 struct Whole<'a> {
     #[serde(flatten)]
     view: View<'a>,
-    daemons: Vec<Daemon>,
+    daemons: &'a [Daemon],
+    /// Certificates and revocation lists that end soon, or have ended.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    ending: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
+    site_file: Option<&'a SiteFile>,
+}
+
+/// What was found out beside what the server says.
+struct Asked {
+    status: ServerStatus,
+    daemons: Vec<Daemon>,
+    ending: Vec<String>,
     site_file: Option<SiteFile>,
+}
+
+impl Asked {
+    fn whole(&self) -> Whole<'_> {
+        let (daemons, ending, site_file) = (&self.daemons, &self.ending, self.site_file.as_ref());
+        Whole { view: view(&self.status), daemons, ending, site_file }
+    }
+
+    fn render(&self) -> String {
+        let ending = self.ending.iter().map(|one| format!("warning: {}\n", shown(one)));
+        ending.collect::<String>()
+            + &render(&self.status, self.site_file.as_ref())
+            + &processes(&self.daemons)
+    }
 }
 
 /// What runs without a process of its own: the site file says it, and a server does not.
@@ -142,20 +168,20 @@ impl Status {
         }
         if self.watch {
             return output::watch(|| {
-                let (status, daemons, site_file) = self.ask()?;
+                let asked = self.ask()?;
                 if self.json {
-                    return output::json_line(&Whole { view: view(&status), daemons, site_file });
+                    return output::json_line(&asked.whole());
                 }
                 // Who reads it from a pipe wants no orders to a terminal.
                 let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-                Ok(format!("{clear}{}{}", render(&status, site_file.as_ref()), processes(&daemons)))
+                Ok(format!("{clear}{}", asked.render()))
             });
         }
-        let (status, daemons, site_file) = self.ask()?;
+        let asked = self.ask()?;
         if self.json {
-            output::json(&Whole { view: view(&status), daemons, site_file })?;
+            output::json(&asked.whole())?;
         } else {
-            output::print(&(render(&status, site_file.as_ref()) + &processes(&daemons)))?;
+            output::print(&asked.render())?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -178,11 +204,15 @@ impl Status {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn ask(&self) -> Result<(ServerStatus, Vec<Daemon>, Option<SiteFile>), String> {
+    fn ask(&self) -> Result<Asked, String> {
         let (status, run) = (self.which.status()?, self.which.run()?);
         let daemons = usage::daemons(&run, &status.compartments)?;
         let site_file = SiteFile::of(&run, &status);
-        Ok((status, daemons, site_file))
+        // What cannot be read is `levee check`'s to say.
+        let running = Running::of(&run).ok();
+        let ending = running
+            .and_then(|server| Some(keys::ending(&crate::site::read(&server.config).ok()?, server.state()?)));
+        Ok(Asked { status, daemons, ending: ending.unwrap_or_default(), site_file })
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use levee_policy::Site;
+use levee_policy::{Range, Site, Vocabulary};
 
 use crate::operator::Which;
 use crate::reload::Running;
@@ -21,6 +21,9 @@ pub struct Words {
     /// The site file [default: that of the server that runs here, or else /etc/levee/site.toml]
     #[arg(long, env = "LEVEE_SITE", value_name = "FILE")]
     site: Option<PathBuf>,
+    /// What stands there already: of labels that are too many to list, those with one category more
+    #[arg(long, value_name = "WORD", default_value = "", allow_hyphen_values = true)]
+    start: String,
 }
 
 /// Kinds of names.
@@ -47,7 +50,7 @@ impl Words {
     pub fn run(self) -> ExitCode {
         let mut words = match self.kind {
             Kind::Sessions => sessions(),
-            kind => of_site(kind, &self.site.unwrap_or_else(usual)),
+            kind => of_site(kind, &self.site.unwrap_or_else(usual), &self.start),
         };
         words.truncate(MOST);
         let text: String = words.iter().map(|word| format!("{word}\n")).collect();
@@ -67,14 +70,14 @@ fn usual() -> PathBuf {
         .map_or_else(|_| "/etc/levee/site.toml".into(), |server| server.config)
 }
 
-fn of_site(kind: Kind, path: &Path) -> Vec<String> {
-    site::read(path).map(|site| names(kind, &site)).unwrap_or_default()
+fn of_site(kind: Kind, path: &Path, start: &str) -> Vec<String> {
+    site::read(path).map(|site| names(kind, &site, start)).unwrap_or_default()
 }
 
-fn names(kind: Kind, site: &Site) -> Vec<String> {
+fn names(kind: Kind, site: &Site, start: &str) -> Vec<String> {
     let all = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
     match kind {
-        Kind::Labels => labels(site),
+        Kind::Labels => labels(site, start),
         Kind::Users => all(&mut site.users().map(|user| user.name().as_str())),
         Kind::Hosts => all(&mut site.hosts().map(|host| host.name().as_str())),
         Kind::Services => all(&mut site.services().map(|service| service.name().as_str())),
@@ -87,17 +90,39 @@ fn names(kind: Kind, site: &Site) -> Vec<String> {
     }
 }
 
-/// Labels at which something can be reached, the first of them where there are many.
-fn labels(site: &Site) -> Vec<String> {
-    let mut labels: Vec<_> = Vec::new();
+/// Labels at which something can be reached; where those of a service are too many to list, what they begin with.
+fn labels(site: &Site, start: &str) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
     for service in site.services() {
-        for label in service.range().labels(MOST as u64).into_iter().flatten() {
-            if labels.len() < MOST && !labels.contains(&label) {
-                labels.push(label);
+        let range = service.range();
+        let names = match range.labels(MOST as u64) {
+            Some(all) => all.filter_map(|label| Some(site.label_name(&label)?.to_string())).collect(),
+            None => begun(site.vocabulary(), range, start),
+        };
+        for name in names {
+            if labels.len() < MOST && !labels.contains(&name) {
+                labels.push(name);
             }
         }
     }
-    labels.iter().filter_map(|label| site.label_name(label)).map(|name| name.to_string()).collect()
+    labels
+}
+
+/// The levels of a range, each alone and with one category; or what is begun, with one category more.
+fn begun(vocabulary: &Vocabulary, range: &Range, start: &str) -> Vec<String> {
+    let behind = start.rfind(',').map(|at| at + 1).or(start.find("//").map(|at| at + 2));
+    let head = behind.and_then(|at| start.get(..at));
+    let bare = vocabulary.levels().map(str::to_owned).filter(|_| head.is_none());
+    let heads = match head {
+        Some(head) => vec![head.to_owned()],
+        None => vocabulary.levels().map(|level| format!("{level}//")).collect(),
+    };
+    let longer = heads.iter().flat_map(|head| {
+        // Those that it has already would be in it twice, which no label is.
+        vocabulary.categories().map(move |category| format!("{head}{category}"))
+    });
+    let fits = |name: &String| vocabulary.parse_typed(name).is_ok_and(|label| range.contains(&label));
+    bare.chain(longer).filter(fits).collect()
 }
 
 /// What bash does before it asks what the command's own definition says: which names stand where.
@@ -114,6 +139,13 @@ _levee-names() {
         "why 4" | "plan 2") kind=labels ;;
     esac
     [[ -z $kind ]] || site=(--site "${before[1]}")
+    case "${before[0]-} ${before[1]-} ${COMP_WORDS[COMP_CWORD-1]}" in
+        "audit show --user") kind=users ;;
+        "audit show --host") kind=hosts ;;
+        "audit show --label") kind=labels ;;
+        "matrix "*" --user") kind=users site=(--site "${before[1]}") ;;
+        "matrix "*" --host") kind=hosts site=(--site "${before[1]}") ;;
+    esac
     case "${before[0]-} ${before[1]-}" in
         "log " | "exec " | "put ") kind=labels ;;
         "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
@@ -128,7 +160,7 @@ _levee-names() {
         "enrol rotate") [[ ${#before[@]} == 4 ]] && kind=hosts site=(--site "${before[2]}") ;;
     esac
     if [[ -n $kind && $current != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" words "$kind" "${site[@]}" 2>/dev/null)" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" words "$kind" "${site[@]}" --start "$current" 2>/dev/null)" -- "$current")
         return
     fi
     _levee "$@"
@@ -139,7 +171,14 @@ complete -F _levee-names -o bashdefault -o default levee
 /// The same for fish, where a name stands behind its command.
 pub const FISH: &str = r#"
 function __levee_names
-    complete -c levee -n "$argv[1]" -f -a "(levee words $argv[2] 2>/dev/null)"
+    complete -c levee -n "$argv[1]" -f -a "(levee words $argv[2] --start=(commandline -ct) 2>/dev/null)"
+end
+for option in user host label
+    complete -c levee -n "__fish_seen_subcommand_from audit; and __fish_seen_subcommand_from show" -l $option -x \
+        -a "(levee words "$option"s --start=(commandline -ct) 2>/dev/null)"
+end
+for option in user host
+    complete -c levee -n "__fish_seen_subcommand_from matrix" -l $option -x -a "(levee words "$option"s --site (commandline -opc)[3] 2>/dev/null)"
 end
 __levee_names "__fish_seen_subcommand_from log exec put" labels
 __levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 3" "users --site (commandline -opc)[3]"
@@ -163,8 +202,11 @@ __levee_names "__fish_seen_subcommand_from service; and test (count (commandline
 __levee_names "__fish_seen_subcommand_from service; and test (count (commandline -opc)) -eq 4" labels
 "#;
 
-/// What zsh asks for an argument that is described so, where it would offer files.
-pub const ZSH: [(&str, &str); 7] = [
+/// What zsh asks for an argument or an option that is described so, where it would offer files.
+pub const ZSH: [(&str, &str); 10] = [
+    ("--user=", "users"),
+    ("--host=", "hosts"),
+    ("--label=", "labels"),
     ("label -- ", "labels"),
     ("user -- ", "users"),
     ("posture -- ", "postures"),

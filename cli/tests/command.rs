@@ -291,6 +291,9 @@ fn completions_come_for_every_shell() {
     bash_completes(&["plan", "conf/small/site.toml", "SECRET//N"], "SECRET//NATO");
     bash_completes(&["user", "add", "conf/small/site.toml", "ad"], "ada");
     bash_completes(&["sta"], "status");
+    bash_completes(&["audit", "show", "--user", "ad"], "ada");
+    bash_completes(&["audit", "show", "--label", "SECRET//N"], "SECRET//NATO");
+    bash_completes(&["matrix", "conf/small/site.toml", "--host", "ws"], "ws1");
     let offered = [
         ("sta", "status"),
         ("put SECRET//N", "SECRET//NATO"),
@@ -300,6 +303,9 @@ fn completions_come_for_every_shell() {
         ("user disable ad", "ada"),
         ("enrol host conf/small/site.toml ws", "ws1"),
         ("posture set ", "default"),
+        ("audit show --user ad", "ada"),
+        ("audit show --host ws", "ws1"),
+        ("audit show --label SECRET//N", "SECRET//NATO"),
     ];
     let definitions = tempfile::tempdir().unwrap();
     for (shell, file) in [("fish", "levee.fish"), ("zsh", "_levee")] {
@@ -317,6 +323,78 @@ fn completions_come_for_every_shell() {
         assert_eq!(output.status.code(), Some(0));
         assert!(text(&output.stdout).contains("doctor"), "{shell}");
     }
+}
+
+/// `levee init` with two levels, answered on the command line.
+fn init(file: &Path, more: &[&str]) -> Output {
+    let words = ["--name", "quay", "--server", "server.quay.example", "--address", "192.0.2.1"];
+    let all = ["--levels", "LOW,HIGH", "--people", "ada", "--workstations", "ws1"];
+    levee(&[&["init", file.to_str().unwrap()], &words[..], &all, more].concat(), "")
+}
+
+#[test]
+fn labels_that_are_too_many_to_list_are_completed_category_by_category() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("site.toml");
+    assert!(init(&file, &[]).status.success());
+    let names: Vec<String> = (0..12).map(|number| format!("CAT{number:02}")).collect();
+    let site = std::fs::read_to_string(&file).unwrap();
+    let site = site.replace("categories = []", &format!("categories = {names:?}"));
+    let site = site.replace("range = \"LOW..HIGH\"", &format!("range = \"LOW..HIGH//{}\"", names.join(",")));
+    std::fs::write(&file, site).unwrap();
+    let offered = |start: &str| {
+        let words = levee(&["words", "labels", "--site", file.to_str().unwrap(), "--start", start], "");
+        text(&words.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let first = offered("");
+    assert_eq!(first.len(), 2 + 2 * 12);
+    for label in ["LOW", "HIGH", "HIGH//CAT07"] {
+        assert!(first.contains(&label.to_owned()), "{label}: {first:?}");
+    }
+    let further = offered("HIGH//CAT07,C");
+    assert!(further.contains(&"HIGH//CAT07,CAT03".to_owned()), "{further:?}");
+    assert_eq!(further.len(), 11, "what it has already is not offered: {further:?}");
+}
+
+#[test]
+fn a_first_site_has_its_keys_with_it_where_that_is_asked_for() {
+    let place = tempfile::tempdir().unwrap();
+    let (file, state) = (place.path().join("site.toml"), place.path().join("state"));
+    let state = state.to_str().unwrap();
+    let done = init(&file, &["--enrol", "--state", state]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    let said = text(&done.stdout);
+    for written in ["authority/ca.pem", "server/chain.pem", "hosts/ws1/workstation.toml"] {
+        assert!(Path::new(state).join(written).exists() && said.contains(written), "{written}: {said}");
+    }
+    // What is left to do begins behind the keys, and is seven steps with this one.
+    assert!(said.contains("  1. levee user add ") && !said.contains("levee enrol all"), "{said}");
+    assert!(said.contains("  6. levee-tpe run") && !said.contains("  7. "), "{said}");
+    let again = levee(&["enrol", "all", file.to_str().unwrap(), "--state", state], "");
+    assert!(text(&again.stdout).contains("nothing is missing"), "{}", text(&again.stdout));
+    let check = levee(&["check", file.to_str().unwrap(), "--state", state], "");
+    assert_eq!(check.status.code(), Some(0), "{}", text(&check.stdout));
+    assert!(text(&check.stdout).contains("certificates: the first to end is "), "{}", text(&check.stdout));
+    let without = place.path().join("without.toml");
+    assert!(text(&init(&without, &[]).stdout).contains("  1. levee enrol all "));
+}
+
+#[test]
+fn a_command_line_that_is_not_understood_is_told_as_json_where_that_is_asked_for() {
+    for words in [&["--json", "nosuch"][..], &["status", "--json", "--bogus"], &["why", "--json"]] {
+        let output = levee(words, "");
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), ""), "{words:?}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(value["error"], "Failed", "{words:?}");
+        assert!(value["reason"].as_str().unwrap().contains("Usage: levee"), "{value}");
+    }
+    // What stands behind `--` is another program's.
+    let theirs = levee(&["exec", "--bogus", "--", "--json"], "");
+    assert_eq!((theirs.status.code(), text(&theirs.stdout)), (Some(2), ""));
+    assert!(text(&theirs.stderr).starts_with("error: "));
+    let help = levee(&["--json", "--help"], "");
+    assert_eq!(help.status.code(), Some(0));
+    assert!(text(&help.stdout).contains("Usage: levee"));
 }
 
 #[test]

@@ -198,7 +198,10 @@ impl Password {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(line) => line,
+        Err(fault) => return misunderstood(&fault),
+    };
     let Some(action) = &arguments.action else {
         let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref());
         return match socket.and_then(|socket| screen::run(&socket)) {
@@ -271,6 +274,19 @@ fn say(line: &dyn std::fmt::Display) {
 }
 
 /// The same of JSON, in which nothing means something else by that: what is not shown stands in strings alone.
+/// What is said of a command line that is not understood, in the form that it asks for; help that it asks for is said as it is.
+fn misunderstood(fault: &clap::Error) -> ExitCode {
+    let mut words = std::env::args_os().take_while(|word| word != "--");
+    if fault.use_stderr() && words.any(|word| word == "--json") {
+        let why = fault.render().to_string();
+        let why = why.strip_prefix("error: ").unwrap_or(&why).trim_end();
+        say_json(&Fault::Local(why.to_owned()).json());
+        return ExitCode::from(UNREAD);
+    }
+    let _ = fault.print();
+    ExitCode::from(u8::try_from(fault.exit_code()).unwrap_or(UNREAD))
+}
+
 fn say_json(value: &serde_json::Value) {
     let mut line = String::new();
     for c in value.to_string().chars() {

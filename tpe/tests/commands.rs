@@ -5,7 +5,7 @@ mod world;
 use levee_ipc::warden::WorkstationEvent;
 use levee_session::SessionId;
 use std::io::{BufRead as _, BufReader, Read, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use world::common::PATIENCE;
 use world::{Prod, World};
@@ -124,6 +124,27 @@ fn a_person_whose_level_is_started_first_is_told_so_and_gets_it_when_it_is_there
     let opened: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(opened["label"], "SLOW");
     assert_eq!(world.status()["session"]["label"], "SLOW");
+}
+
+#[test]
+fn a_person_whose_password_waits_is_told_so_and_signs_on_when_it_is_looked_at() {
+    let world = World::new();
+    let mut command = world.command(&["login", "late", "--password-stdin"]);
+    let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = streams.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"correct horse\n").unwrap();
+    // The server does not answer before the person has been told.
+    let (mut said, mut errors) = (String::new(), BufReader::new(child.stderr.take().unwrap()));
+    errors.read_line(&mut said).unwrap();
+    assert!(
+        said.starts_with("levee-tpe: after wrong passwords the server looks at the next only in a while"),
+        "{said}"
+    );
+    assert!(said.contains("at most 30 seconds"), "{said}");
+    world.prod(Prod::Look);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(world.status()["user"], "late");
 }
 
 #[test]
@@ -387,6 +408,36 @@ fn a_lost_trusted_path_is_taken_up_again() {
     world.until("connected", |world| world.status()["connected"] == true);
     assert_eq!(world.status()["session"]["label"], "SECRET");
     assert!(!world.events().iter().any(|event| event.starts_with("purge")));
+}
+
+#[test]
+fn a_command_line_that_is_not_understood_is_told_as_json_where_that_is_asked_for() {
+    let tpe = |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_levee-tpe")).args(words).output().unwrap();
+    let output = tpe(&["--json", "level"]);
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(2), 0));
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(value["error"], "Local");
+    assert!(value["reason"].as_str().unwrap().contains("<LABEL>"), "{value}");
+    let theirs = tpe(&["level", "--bogus", "--", "--json"]);
+    assert!(theirs.status.code() == Some(2) && theirs.stdout.is_empty());
+}
+
+#[test]
+fn who_is_signed_on_is_told_why_the_trusted_path_does_not_come_back() {
+    let world = World::new();
+    world.log_in();
+    world.level("SECRET");
+    world.prod(Prod::Exclude);
+    let why = "this device is revoked";
+    world.until("told", |world| world.status()["notice"].as_str().is_some_and(|said| said.ends_with(why)));
+    assert_eq!(world.status()["connected"], false);
+    for command in [&["level", "UNCLASSIFIED"][..], &["login", "ada", "--password-stdin"]] {
+        let refused = world.tpe(command, "correct horse\n");
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains(why), "{command:?}: {said}");
+    }
+    let said = String::from_utf8_lossy(&world.tpe(&["status"], "").stdout).into_owned();
+    assert!(said.contains("trusted path: down") && said.contains(why), "{said}");
 }
 
 #[test]

@@ -66,12 +66,13 @@ impl Sessions {
     }
 
     fn may_enter(&self, label: &LabelName) -> Result<(), &'static str> {
-        let known = self.site.label(label).is_some_and(|label| !self.site.reachable(&label).is_empty());
-        let waiting = self.trials.get(label).map_or(0, Vec::len);
-        match (known, waiting < MOST) {
-            (false, _) => Err("nothing can be reached at this label, so it never runs"),
-            (true, false) => Err("others wait for this label already"),
-            (true, true) => Ok(()),
+        let Some(known) = self.site.label(label) else { return Err("the site has no such label") };
+        if self.site.reachable(&known).is_empty() {
+            return Err("nothing can be reached at this label, so it never runs");
+        }
+        match self.trials.get(label).map_or(0, Vec::len) < MOST {
+            false => Err("others wait for this label already"),
+            true => Ok(()),
         }
     }
 

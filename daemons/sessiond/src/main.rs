@@ -15,6 +15,7 @@ mod convert;
 mod counts;
 mod daemon;
 mod devices;
+mod failed;
 mod federation;
 mod guards;
 mod known;

@@ -2,6 +2,7 @@
 
 use crate::counts::Counts;
 use crate::daemon::{Daemon, Source};
+use crate::failed::Failed;
 use crate::prices;
 use levee_daemon::{Bound, Events, Fatal, Outbox, Watched};
 use levee_ipc::Channel;
@@ -57,6 +58,8 @@ pub struct Operators {
     steering: Vec<(String, u64)>,
     /// What the warden said last of what is in trouble.
     alarms: Vec<String>,
+    /// What did not start when it was asked for last.
+    pub failed: Failed,
     next: u64,
 }
 
@@ -65,7 +68,8 @@ impl Operators {
     pub fn new() -> Self {
         let (open, reports, mediated) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (partitions, steering, alarms) = (Vec::new(), Vec::new(), Vec::new());
-        Self { listener: None, open, reports, mediated, partitions, steering, alarms, next: 0 }
+        let failed = Failed::default();
+        Self { listener: None, open, reports, mediated, partitions, steering, alarms, failed, next: 0 }
     }
 
     /// Takes the listening socket from the warden.
@@ -359,7 +363,7 @@ impl Daemon {
                 .collect(),
             counters: self.counts.totals(),
             steering: self.operators.steering.clone(),
-            alarms: self.operators.alarms.clone(),
+            alarms: self.operators.alarms.iter().cloned().chain(self.operators.failed.alarms(now)).collect(),
             audit_records: self.audit.records(),
             postures: in_force.collect(),
             moving,

@@ -192,6 +192,6 @@ pub struct Status {
     pub locked: bool,
     /// Why the last session ended, if the server ended it.
     pub ended: Option<String>,
-    /// What the server has said last to whoever is signed on, if anything.
+    /// Why the server is not reached; else what it has said last to whoever is signed on, if anything.
     pub notice: Option<String>,
 }

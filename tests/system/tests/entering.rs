@@ -85,7 +85,8 @@ sys.exit(7)";
     assert!(done.out.starts_with("True True no proc\n"), "{}", done.out);
     assert!(!done.out.contains('\x1b') && done.out.contains("title"), "{:?}", done.out);
     exec(&world, HIGH, &["/usr/bin/no-such-program"]).refused();
-    exec(&world, "COSMIC", &["/usr/bin/python3"]).refused();
+    let unknown = exec(&world, "COSMIC", &["/usr/bin/python3"]).refused();
+    assert!(unknown.contains("the site has no such label"), "{unknown}");
     assert!(put(&world, HIGH, &text(&page), "../page").refused().contains("names with slashes"));
 
     // A label's own program has made a link of a directory: nothing is written where it leads.

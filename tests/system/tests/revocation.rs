@@ -182,13 +182,23 @@ fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_othe
     std::fs::write(&site, text_of + "# changed\n").expect("change the site file");
     let changed = world.levee(&["reload", "--run", &run]).refused();
     assert!(changed.contains("has changed since the start and is not read anew"), "{changed}");
-    world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state]).ok();
+    assert!(world.status()["ending"].is_null(), "nothing ends soon");
+    world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state, "--days", "9"]).ok();
+    let ending = world.status()["ending"].to_string();
+    assert!(ending.contains("authority/ca.crl is good for 8 days more; write it anew"), "{ending}");
     assert_eq!(world.status()["session_count"], 2, "a list that nobody has read changes nothing");
     let read = world.levee(&["reload", "--run", &run]).ok();
     assert!(read.contains("2 certificates are revoked; it is good until"), "{read}");
     eventually(Duration::from_secs(20), "ws1's session is over", || world.status()["session_count"] == 1);
     world.run("ws1", &["curl", "--silent", "--fail", "--max-time", "3", PAGE]).refused();
-    world.login("ws1", "ada").refused();
+    // Who sits at ws1 is told why, though a session is kept for a while there.
+    eventually(Duration::from_secs(20), "whoever is signed on at ws1 is told", || {
+        world.tpe("ws1", &["status"]).ok().contains("this workstation's certificate is revoked")
+    });
+    for refused in [world.tpe("ws1", &["level", LOW]), world.login("ws1", "ada")] {
+        let said = refused.refused();
+        assert!(said.contains("this workstation's certificate is revoked"), "{said}");
+    }
     // Every other shows its certificate again and goes on where it was.
     assert!(world.fetch("ws2", PAGE).ok().contains(LOW));
     eventually(Duration::from_secs(20), "ws2's trusted path is back", || {

@@ -81,9 +81,14 @@ fn a_label_whose_store_cannot_be_made_does_not_start_and_is_tried_again_when_ask
     world.level("ws1", NEW).refused();
     let audit = fs::read_to_string(world.path("state").join("sessiond/audit.jsonl")).unwrap();
     assert!(audit.contains("no such luck"), "why is in the audit log: {audit}");
+    let alarms = || world.status()["alarms"].to_string();
+    let told = alarms();
+    let name = format!("{NEW} does not start (");
+    assert!(told.contains(&name) && told.contains("no such luck") && told.contains(" s ago)"), "{told}");
     assert_eq!(fs::read_dir(world.path("state").join("stores")).unwrap().count(), 0, "nothing is left of it");
     fs::remove_file(world.path("fail")).unwrap();
     world.level("ws1", NEW).ok();
+    assert!(!alarms().contains(&name), "it runs: {}", alarms());
     assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{NEW}</h1>")));
 }
 

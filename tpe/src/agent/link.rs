@@ -78,6 +78,8 @@ pub struct Link {
     device: Device,
     addresses: Vec<SocketAddr>,
     up: Option<Up>,
+    /// Why it could not be made last, until it is.
+    failed: Option<String>,
     /// When what was answered last was asked.
     heard: Duration,
     /// Whether the server is to be told that somebody sits here and does something.
@@ -101,7 +103,17 @@ impl Link {
         addresses: Vec<SocketAddr>,
     ) -> Result<Self, levee_tls::Error> {
         let (name, server) = (levee_tls::server_name(server)?, server.clone());
-        Ok(Self { config, name, server, device, addresses, up: None, heard: Duration::ZERO, used: false })
+        Ok(Self {
+            config,
+            name,
+            server,
+            device,
+            addresses,
+            up: None,
+            failed: None,
+            heard: Duration::ZERO,
+            used: false,
+        })
     }
 
     /// Goes by another configuration, on a path that begins anew.
@@ -145,13 +157,25 @@ impl Link {
         for &address in &self.addresses {
             match self.connect_to(address, events) {
                 Ok(up) => {
-                    self.up = Some(up);
+                    (self.up, self.failed) = (Some(up), None);
                     return Ok(());
                 }
                 Err(error) => failed = format!("the trusted path to {address}: {error}"),
             }
         }
+        self.failed = Some(failed.clone());
         Err(failed)
+    }
+
+    /// Why it is not there, as far as that is known.
+    pub fn failure(&self) -> Option<&str> {
+        self.failed.as_deref()
+    }
+
+    /// That it is not there, in words.
+    pub fn is_down(&self) -> String {
+        let why = self.failed.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        format!("the trusted path is down{why}")
     }
 
     fn connect_to(&self, address: SocketAddr, events: &mut Events<Source>) -> Result<Up, String> {
@@ -226,7 +250,7 @@ impl Link {
 
     /// Sends a request; its answer comes from [`Link::turn`].
     pub fn send(&mut self, request: &Request) -> Result<(), String> {
-        let up = self.up.as_mut().ok_or("the trusted path is down")?;
+        let Some(up) = self.up.as_mut() else { return Err(self.is_down()) };
         let frame = encode_frame(request).map_err(|e| e.to_string())?;
         let taken = up.tls.writer().write_all(&frame).is_ok();
         // It goes out with the next turn, which comes as soon as there is room.

@@ -373,6 +373,11 @@ impl Agent {
         }
     }
 
+    /// Why the server is not reached, for whoever is signed on.
+    fn unreached(&self) -> Option<String> {
+        self.login.as_ref().and(self.link.failure()).map(str::to_owned)
+    }
+
     fn status(&self) -> levee_ipc::tpe::Status {
         levee_ipc::tpe::Status {
             connected: self.link.is_up(),
@@ -382,7 +387,7 @@ impl Agent {
             session: self.session.as_ref().map(|live| live.shown.clone()),
             locked: self.is_locked(),
             ended: self.ended.clone(),
-            notice: self.notice.clone(),
+            notice: self.unreached().or_else(|| self.notice.clone()),
         }
     }
 }

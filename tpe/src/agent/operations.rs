@@ -107,7 +107,12 @@ impl Agent {
 
     fn log_in(&mut self, user: UserName, password: Secret, code: Option<Secret>) -> Done<Answer> {
         if let Some(Login { user, .. }) = &self.login {
-            return Err(Fault::Refused(RefusalKind::AlreadyLoggedIn, format!("{user} is signed on here")));
+            let path =
+                if self.link.is_up() { String::new() } else { format!(", and {}", self.link.is_down()) };
+            return Err(Fault::Refused(
+                RefusalKind::AlreadyLoggedIn,
+                format!("{user} is signed on here{path}"),
+            ));
         }
         self.link.connect(&mut self.events).or_else(unavailable)?;
         match self.ask(&Request::Login { user, password, code }) {
@@ -385,7 +390,7 @@ impl Agent {
         self.warden.say(request);
         // The compartment is built meanwhile.
         self.open_in_vault(opened)?;
-        let server = self.link.peer().ok_or_else(|| lost("the trusted path is down"))?;
+        let server = self.link.peer().ok_or_else(|| lost(&self.link.is_down()))?;
         self.tunnel = self.through.unwrap_or(SocketAddr::new(server.ip(), opened.tunnel_port));
         self.negotiate(self.key_record(opened), some(&mut opened.passes))?;
         self.admit_parts(parts)?;
@@ -602,7 +607,8 @@ impl Agent {
     fn give_up(&mut self) {
         self.link.close();
         self.login = None;
-        self.ended = Some("the server was not heard for longer than it keeps a session".into());
+        let why = self.link.failure().map_or_else(String::new, |why| format!(": {why}"));
+        self.ended = Some(format!("the server was not heard for longer than it keeps a session{why}"));
     }
 
     /// What the keyer may negotiate for the session.

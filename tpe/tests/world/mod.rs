@@ -51,6 +51,10 @@ pub enum Prod {
     Renew,
     /// Cut the trusted path.
     Cut,
+    /// The same, and believe this device no more.
+    Exclude,
+    /// Look at the password of `late`, which waits for this.
+    Look,
     /// Open the level that it was asked for last, `SLOW`, which waits for this.
     Open,
 }
@@ -126,6 +130,8 @@ struct Sessiond {
     opened: u8,
     /// Opens nothing any more.
     full: bool,
+    /// Believes nobody any more.
+    excludes: bool,
     seen: Shared,
 }
 
@@ -133,6 +139,9 @@ impl Sessiond {
     fn reply(&mut self, request: Request) -> Reply {
         match request {
             Request::Hello => Reply::Challenge([7; 32]),
+            Request::Prove(_) if self.excludes => {
+                Reply::Refused { kind: RefusalKind::Credentials, reason: "this device is revoked".into() }
+            }
             Request::Prove(_) => Reply::Alive,
             Request::Login { password, code: None, .. } if password.expose() == b"a code beside it" => {
                 Reply::Refused { kind: RefusalKind::Code, reason: "this site asks for a code as well".into() }
@@ -278,6 +287,13 @@ impl Sessiond {
                     .send(&Reply::Renew { passes: Vec::new(), carriage: Default::default() })
                     .unwrap(),
                 Ok(Prod::Cut) => self.channel = None,
+                Ok(Prod::Exclude) => (self.channel, self.excludes) = (None, true),
+                Ok(Prod::Look) => {
+                    let user = UserName::new("late").unwrap();
+                    let password = levee_ipc::Secret::new(b"correct horse".to_vec()).unwrap();
+                    let reply = self.reply(Request::Login { user, password, code: None });
+                    self.channel.as_ref().unwrap().send(&reply).unwrap();
+                }
                 Ok(Prod::Open) => {
                     let reply = self.reply(Request::Level(label("SLOW"), None));
                     self.channel.as_ref().unwrap().send(&reply).unwrap();
@@ -294,7 +310,11 @@ impl Sessiond {
             }
             match channel.try_recv::<ChildToSessiond>() {
                 Ok(received) => {
-                    let slow = |request: &Request| matches!(request, Request::Level(label, _) if label.as_str() == "SLOW");
+                    let slow = |request: &Request| match request {
+                        Request::Level(label, _) => label.as_str() == "SLOW",
+                        Request::Login { user, .. } => user.as_str() == "late",
+                        _ => false,
+                    };
                     if let ChildToSessiond::Request(request) = received.message
                         && !slow(&request)
                     {
@@ -455,6 +475,7 @@ impl World {
             session: None,
             opened: 0,
             full: false,
+            excludes: false,
             seen: Arc::clone(&seen),
         };
         std::thread::spawn(move || sessiond.run(&listener, &prodded));

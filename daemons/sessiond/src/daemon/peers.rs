@@ -68,9 +68,13 @@ impl Daemon {
 
     pub(super) fn hear_label(&mut self, event: LabelEvent) {
         match event {
-            LabelEvent::Up(label) => self.handle(Event::LabelUp(label)),
+            LabelEvent::Up(label) => {
+                self.operators.failed.remove(&label);
+                self.handle(Event::LabelUp(label));
+            }
             LabelEvent::Failed { label, reason } => {
                 self.vaults.forget_all(&label);
+                self.operators.failed.add(&label, &reason, self.clock.now());
                 self.handle(Event::LabelFailed(label, reason));
             }
             LabelEvent::Died(label) => {
