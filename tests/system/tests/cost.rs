@@ -1,6 +1,6 @@
 //! What a server costs: the ledger's sum is what the kernel says of these processes, each label's traffic is its own, and nobody but root learns of it.
 
-use levee_system::{World, eventually, sh, text};
+use levee_system::{World, eventually, host, sh, text};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -10,31 +10,6 @@ const HIGH: &str = "SECRET//NATO,MED";
 const LOW: &str = "UNCLASSIFIED";
 /// What the server is to have used at least, in seconds, before the sums are held against each other.
 const ENOUGH: f64 = 4.0;
-
-/// Seconds of processor time that the kernel says a process and all below it have used, those that have ended included: of those that run by
-/// their processor clocks (clock_getcpuclockid(3): ~pid << 3 | 2), of their ended children by proc_pid_stat(5).
-const BELOW: &str = r#"
-import glob, sys, time
-parent, ended = {}, {}
-for path in glob.glob("/proc/[0-9]*/stat"):
-    try:
-        fields = open(path).read().rsplit(")", 1)[1].split()
-    except OSError:
-        continue
-    pid = int(path.split("/")[2])
-    parent[pid], ended[pid] = int(fields[1]), (int(fields[13]) + int(fields[14])) / 100
-def below(pid):
-    while pid and pid != int(sys.argv[1]):
-        pid = parent.get(pid, 0)
-    return pid != 0
-total = 0
-for pid in filter(below, parent):
-    try:
-        total += time.clock_gettime(~pid << 3 | 2) + ended[pid]
-    except OSError:
-        pass
-print(total)
-"#;
 
 fn ledger(world: &World) -> Value {
     let run = text(&world.path("run"));
@@ -49,8 +24,7 @@ fn time(of: &Value) -> f64 {
 }
 
 fn kernel(world: &World) -> f64 {
-    let out = sh("python3", &["-c", BELOW, &world.server_pid().to_string()]).ok();
-    out.trim().parse().expect("seconds")
+    host::processor_time(world.server_pid())
 }
 
 fn octets(ledger: &Value, label: &str) -> u64 {
