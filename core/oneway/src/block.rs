@@ -130,11 +130,6 @@ impl Gathering {
         Self { decoder: SourceBlockDecoder::new(0, &config, octets), length, symbols, came }
     }
 
-    /// Whether all that are sent have come.
-    pub fn is_over(&self) -> bool {
-        self.came.iter().all(|came| *came)
-    }
-
     /// Whether a symbol of a block of so many octets, with this number, is one that is sent and has not come.
     pub fn wants(&self, length: u32, number: u32) -> bool {
         let came = usize::try_from(number).ok().and_then(|number| self.came.get(number));
@@ -163,6 +158,7 @@ impl Gathering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::OVERHEAD;
 
     #[test]
     fn a_block_is_the_number_of_its_first_message_and_one_message_at_least() {
@@ -183,5 +179,18 @@ mod tests {
             assert!(read(first, rest).is_err(), "{first} {rest:?}");
         }
         assert!(super::read(&[0; 7], 3).is_err());
+    }
+
+    #[test]
+    fn a_symbol_of_another_length_or_number_and_one_that_was_there_do_nothing() {
+        let form = Form::new(512 + OVERHEAD, 3, 0).expect("a form");
+        let block = vec![7; 1_000];
+        let (all, mut gathering) = (symbols(&form, &block), Gathering::new(&form, 1_000));
+        for (number, length) in [(0, 511), (0, 0), (6, 512), (u32::MAX, 512)] {
+            assert_eq!(gathering.add(&form, number, &vec![7; length]), Added::Nothing, "{number} {length}");
+        }
+        assert_eq!(gathering.add(&form, 0, &all[0]), Added::More);
+        assert_eq!(gathering.add(&form, 0, &all[0]), Added::Nothing);
+        assert_eq!(gathering.add(&form, 5, &all[5]), Added::Whole(block));
     }
 }

@@ -85,8 +85,6 @@ impl Place {
 enum Block {
     Gathering(Box<Gathering>),
     Whole(Vec<u8>),
-    /// It cannot be put together, or is no block.
-    Lost,
 }
 
 /// The receiver.
@@ -148,7 +146,10 @@ impl<L: AeadProvider> Receiver<L> {
                 heard.opener = opener;
                 self.heard = Some(heard);
             }
-            Ok(None) | Err(_) => self.leave(&heard),
+            Ok(None) | Err(_) => {
+                let left = u64::try_from(heard.blocks.len()).unwrap_or(u64::MAX);
+                self.counts.lost = self.counts.lost.saturating_add(left);
+            }
         }
     }
 
@@ -190,23 +191,16 @@ impl<L: AeadProvider> Receiver<L> {
             self.counts.forged += 1;
             return false;
         };
-        // Of the first that is ever heard nobody knows how long it has been sending.
-        let (next, message) = match self.heard.take() {
-            Some(before) => {
-                self.leave(&before);
-                (0, Some(0))
-            }
-            None => (header.block, (header.block == 0).then_some(0)),
+        let (next, message) = if self.heard.is_some() {
+            // Nothing more of the one before it is waited for: what has come of it goes on, and what has not is told.
+            self.settle(Some(Duration::MAX));
+            (0, Some(0))
+        } else {
+            // Of the first that is ever heard nobody knows how long it has been sending.
+            (header.block, (header.block == 0).then_some(0))
         };
         self.heard = Some(Hearing { opener, next, blocks: BTreeMap::new(), beat: None, message });
         self.known(now, header, datagram)
-    }
-
-    /// Nothing of this sender is waited for any more.
-    fn leave(&mut self, heard: &Hearing) {
-        let left = heard.blocks.values().filter(|(_, block)| !matches!(block, Block::Whole(_)));
-        let left = u64::try_from(left.count()).unwrap_or(u64::MAX);
-        self.counts.lost = self.counts.lost.saturating_add(left);
     }
 
     fn known(&mut self, now: Duration, header: &Header, datagram: &mut [u8]) -> bool {
@@ -252,7 +246,6 @@ impl<L: AeadProvider> Receiver<L> {
                 self.counts.repaired += u64::from(gathering.lacked());
                 *one = Block::Whole(whole);
             }
-            Added::More if gathering.is_over() => *one = Block::Lost,
             Added::More | Added::Nothing => {}
         }
     }
@@ -310,8 +303,8 @@ impl<L: AeadProvider> Receiver<L> {
         }
     }
 
-    /// Goes on by one block: by one that is whole, or known to be lost; and, where it is due, by whatever is next: at most to `to`, or to the
-    /// next of which something has come. Whether there was one.
+    /// Goes on by one block: by one that is whole; and, where it is due, by whatever is next: at most to `to`, or to the next of which something
+    /// has come. Whether there was one.
     fn step(&mut self, is_due: bool, to: Option<u64>) -> bool {
         let Some(heard) = &mut self.heard else { return false };
         let next = heard.next;
@@ -324,7 +317,7 @@ impl<L: AeadProvider> Receiver<L> {
                 heard.blocks.insert(next, (since, gathering));
                 return false;
             }
-            Some((_, Block::Gathering(_) | Block::Lost)) => {
+            Some((_, Block::Gathering(_))) => {
                 heard.next = next.saturating_add(1);
                 self.counts.lost = self.counts.lost.saturating_add(1);
             }

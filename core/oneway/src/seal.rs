@@ -2,7 +2,7 @@
 
 use crate::header::{HEADER, Header, Run};
 use hkdf::Hkdf;
-use levee_esp::{Aead, AeadError, AeadProvider, Suite, TAG};
+use levee_esp::{Aead, AeadError, AeadProvider, Suite};
 use sha2::{Digest as _, Sha256};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -92,9 +92,6 @@ impl Sealed {
     /// Opens a datagram in its place; answers what was sealed.
     pub fn open<'a>(&self, header: &Header, datagram: &'a mut [u8]) -> Result<&'a [u8], AeadError> {
         let (plain, sealed) = datagram.split_first_chunk_mut::<HEADER>().ok_or(AeadError)?;
-        if sealed.len() < TAG {
-            return Err(AeadError);
-        }
         let length = self.aead.open_within(&header.nonce(), &*plain, sealed, 0)?;
         sealed.get(..length).ok_or(AeadError)
     }

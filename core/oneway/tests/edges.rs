@@ -1,4 +1,4 @@
-//! The edges of a one-way channel: what a header may say, how much a block has, and what is of no use a second time.
+//! The edges of a one-way channel: what a header may say, how much a block has, what is of no use a second time, and what is waited for how long.
 
 use levee_aead::Library;
 use levee_oneway::*;
@@ -180,11 +180,117 @@ fn what_is_no_datagram_is_counted_and_one_of_another_run_or_key_is_too() {
     assert!(receiver.run().is_none() && receiver.due().is_none());
     assert!(receiver.receive(Duration::ZERO, &mut beat.clone()));
     assert_eq!(receiver.run(), Some(Run { began: 1, random: 7 }));
+    assert!(!receiver.receive(Duration::ZERO, &mut forged));
     // Neither an earlier run nor another of the same moment takes its place.
     for run in [Run { began: 0, random: 7 }, Run { began: 1, random: 8 }] {
         let mut other = Sender::new(form(10), &secret(), run, &Library::Ring).expect("keys");
         assert!(!receiver.receive(Duration::ZERO, &mut other.beat().expect("a beat")));
     }
-    let counts = Counts { malformed: 5, forged: 1, earlier: 2, ..Counts::default() };
+    let counts = Counts { malformed: 5, forged: 2, earlier: 2, ..Counts::default() };
     assert_eq!(receiver.counts(), counts);
+}
+
+#[test]
+fn a_symbol_behind_those_that_are_sent_is_of_no_use_whoever_sealed_it() {
+    // Of the same channel, with more repair than the receiver's site says: eight of the twelve.
+    let all = blocks(&mut sender(100), &[vec![7; 5_000]]).remove(0);
+    let mut receiver = Receiver::new(form(0), secret(), Library::Ring);
+    let beat = sender(0).beat().expect("a beat");
+    assert!(receiver.receive(Duration::ZERO, &mut beat.clone()));
+    for (number, good) in [(8, false), (11, false), (7, true)] {
+        assert_eq!(receiver.receive(Duration::ZERO, &mut all[number].clone()), good, "{number}");
+        assert_eq!(receiver.blocks(), usize::from(good));
+    }
+    assert_eq!(receiver.counts(), Counts { spare: 2, ..Counts::default() });
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn take(receiver: &mut Receiver<Library>, ms: u32, datagrams: &[Vec<u8>]) {
+    for datagram in datagrams {
+        assert!(receiver.receive(MS * ms, &mut datagram.clone()));
+    }
+}
+
+/// A block with one message, and as many of its symbols as make it whole.
+fn block(sender: &mut Sender, octet: u8) -> Vec<Vec<u8>> {
+    blocks(sender, &[vec![octet; 5_000]]).remove(0).into_iter().take(4).collect()
+}
+
+#[test]
+fn a_block_is_waited_for_as_long_as_nothing_is_behind_it_and_for_a_second() {
+    let (mut sender, mut receiver) = (sender(0), Receiver::new(form(0), secret(), Library::Ring));
+    let all: Vec<Vec<Vec<u8>>> = (0..2).map(|octet| block(&mut sender, octet)).collect();
+    take(&mut receiver, 0, &all[0][..3]);
+    assert_eq!((receiver.due(), receiver.blocks()), (Some(MS * 1_000), 1));
+    take(&mut receiver, 10, &all[1][..3]);
+    assert_eq!((receiver.due(), receiver.blocks()), (Some(MS * 110), 2));
+    assert_eq!((receiver.heard(MS * 109), receiver.blocks()), (vec![], 2));
+    assert_eq!((receiver.heard(MS * 110), receiver.blocks()), (vec![], 1));
+    assert_eq!(receiver.due(), Some(MS * 1_010));
+    take(&mut receiver, 1_009, &all[1][3..]);
+    assert_eq!(receiver.heard(MS * 1_010), [Heard::Message(1, vec![1; 5_000])]);
+    assert_eq!((receiver.due(), receiver.blocks()), (None, 0));
+    assert_eq!(receiver.counts(), Counts { lost: 1, missing: 1, ..Counts::default() });
+}
+
+#[test]
+fn a_beat_says_what_is_missing_once_and_an_older_one_or_the_same_puts_nothing_off() {
+    let (mut sender, mut receiver) = (sender(0), Receiver::new(form(0), secret(), Library::Ring));
+    take(&mut receiver, 0, &block(&mut sender, 0));
+    assert_eq!(receiver.ready(), [Heard::Message(0, vec![0; 5_000])]);
+    block(&mut sender, 1);
+    let (second, again) = (sender.beat().expect("a beat"), sender.beat().expect("a beat"));
+    take(&mut receiver, 50, std::slice::from_ref(&second));
+    assert_eq!(receiver.due(), Some(MS * 150));
+    take(&mut receiver, 100, &[again]);
+    assert_eq!(receiver.due(), Some(MS * 150));
+    block(&mut sender, 2);
+    take(&mut receiver, 120, &[sender.beat().expect("a beat")]);
+    take(&mut receiver, 130, &[second]);
+    assert_eq!((receiver.due(), receiver.heard(MS * 219)), (Some(MS * 220), vec![]));
+    assert_eq!(receiver.heard(MS * 220), [Heard::Missing(3)]);
+    // It says so once, however often it comes.
+    take(&mut receiver, 230, &[sender.beat().expect("a beat")]);
+    assert_eq!((receiver.due(), receiver.heard(MS * 1_000)), (None, vec![]));
+    // Nor does one that says nothing new keep what is behind it from being given on.
+    block(&mut sender, 3);
+    take(&mut receiver, 1_000, &block(&mut sender, 4));
+    assert_eq!(receiver.heard(MS * 1_099), []);
+    assert_eq!(receiver.heard(MS * 1_100), [Heard::Message(4, vec![4; 5_000])]);
+    assert_eq!(receiver.counts(), Counts { lost: 3, missing: 3, ..Counts::default() });
+}
+
+/// A receiver that waits for the first and the third block, of which it has a part, and has the second, which is whole; by a beat it knows
+/// of a fourth.
+fn waiting() -> Receiver<Library> {
+    let (mut sender, mut receiver) = (sender(0), Receiver::new(form(0), secret(), Library::Ring));
+    for (octet, count) in [(0, 3), (1, 4), (2, 3)] {
+        take(&mut receiver, 0, &block(&mut sender, octet)[..count]);
+    }
+    block(&mut sender, 3);
+    take(&mut receiver, 0, &[sender.beat().expect("a beat")]);
+    assert_eq!((receiver.ready(), receiver.blocks()), (vec![], 3));
+    receiver
+}
+
+#[test]
+fn what_has_come_of_a_sender_goes_on_when_another_takes_its_place_and_what_has_not_is_told() {
+    let mut receiver = waiting();
+    let mut later =
+        Sender::new(form(0), &secret(), Run { began: 2, random: 7 }, &Library::Ring).expect("keys");
+    take(&mut receiver, 20, &block(&mut later, 9));
+    let heard = receiver.ready();
+    let second = Heard::Message(1, vec![1; 5_000]);
+    assert_eq!(heard, [second, Heard::Missing(4), Heard::Message(0, vec![9; 5_000])]);
+    assert_eq!(receiver.counts(), Counts { lost: 3, missing: 3, ..Counts::default() });
+    assert_eq!((receiver.due(), receiver.blocks()), (None, 0));
+}
+
+#[test]
+fn what_waits_of_a_sender_is_given_up_and_counted_when_its_key_counts_no_more() {
+    let mut receiver = waiting();
+    receiver.rekey(Secret::new([2; KEY].into(), "readings").into());
+    assert_eq!((receiver.run(), receiver.due(), receiver.heard(MS * 2_000)), (None, None, vec![]));
+    assert_eq!(receiver.counts(), Counts { lost: 3, ..Counts::default() });
 }

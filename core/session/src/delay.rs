@@ -192,6 +192,38 @@ mod tests {
     }
 
     #[test]
+    fn what_counted_last_a_quarter_of_an_hour_ago_is_swept_out_and_nothing_later_is() {
+        let ms = Duration::from_millis(1);
+        let kept = |arrival: Time, failures: u32, not_before: Time, now: Time| {
+            let mut delays = Delays::new([7; 16]);
+            let mut places = [Waits { failures: 0, not_before: Time::default() }; PLACES];
+            places[PLACES - 1] = Waits { failures, not_before };
+            delays.tpes.insert(host("ws1"), Box::new(Tpe { arrival, places }));
+            delays.swept = T;
+            delays.sweep(now);
+            delays.tpes.len() == 1
+        };
+        let now = T.after(MEMORY);
+        assert!(!kept(T, 0, T, now) && kept(T.after(ms), 0, T, now), "the budget");
+        assert!(!kept(T, 1, T, now) && kept(T, 1, T.after(ms), now), "a person's failures");
+        assert!(!kept(T, 0, T.after(ms), now), "who has none waits for nothing");
+        assert!(kept(T.before(ms), 0, T, now.before(ms)), "it was swept less than so long ago");
+    }
+
+    #[test]
+    fn a_persons_failures_count_until_a_quarter_of_an_hour_after_their_wait() {
+        for (early, counted) in [(Duration::from_millis(1), 6), (Duration::ZERO, 1)] {
+            let mut delays = Delays::new([7; 16]);
+            let (ws, ann) = (host("ws1"), user("ann"));
+            (0..5).fold(T, |at, _| delays.admit(&ws, &ann, at));
+            let place = delays.place(&ann);
+            let waited = delays.tpes[&ws].places[place].not_before;
+            delays.admit(&ws, &ann, waited.after(MEMORY).before(early));
+            assert_eq!(delays.tpes[&ws].places[place].failures, counted);
+        }
+    }
+
+    #[test]
     fn a_tpes_budget_and_a_persons_failures_are_remembered_for_a_quarter_of_an_hour() {
         let minute = |n: u64| Duration::from_secs(60 * n);
         for (after, waits) in [(minute(14), true), (minute(16), false)] {

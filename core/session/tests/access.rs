@@ -48,8 +48,12 @@ fn access(user: &str, admits: bool) -> Access {
 
 impl Server {
     fn new(stored: Vec<Access>) -> Self {
+        Self::at(SITE, stored)
+    }
+
+    fn at(site: &str, stored: Vec<Access>) -> Self {
         let now = Time::from_millis(1_000_000_000);
-        let mut machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), vec![], [], [], [7; 16], now);
+        let mut machine = Sessions::new(Arc::new(Site::parse(site).unwrap()), vec![], [], [], [7; 16], now);
         machine.take_accesses(stored);
         let mut server = Self { machine, now, durable: true, said: vec![], log: vec![], stored: vec![] };
         for (client, user, device) in [(ADA, "ada", "ws1"), (MIA, "mia", "ws2")] {
@@ -265,4 +269,54 @@ fn what_was_said_counts_after_a_start_and_only_of_who_and_what_the_site_has() {
     let server = Server::new(stored);
     assert!(server.connects(MIA));
     assert_eq!(server.stored, stale.map(|access| (access, false)), "nobody who comes later has it");
+}
+
+#[test]
+fn what_is_due_for_something_else_does_not_kill_a_vault_that_has_its_time_yet() {
+    let mut server = Server::new(vec![]);
+    let killed = |said: &[Output]| said.iter().any(|one| matches!(one, Output::Kill(of) if *of == label()));
+    // A minute after a session was asked for it would have been too late for its making.
+    server.now = server.now.after(Duration::from_millis(59_500));
+    server.hear(Event::Tick);
+    assert_eq!(told(&server.say(ADA, "mia", true)), [(id(MIA), 2)]);
+    server.now = server.now.after(Duration::from_millis(500));
+    assert!(!killed(&server.hear(Event::Tick)));
+    server.now = server.now.after(Duration::from_millis(500));
+    assert!(killed(&server.hear(Event::Tick)));
+}
+
+#[test]
+fn an_owner_says_no_more_in_a_minute_than_the_site_allows() {
+    let mut server = Server::new(vec![]);
+    let of = |said: &[Output]| match answer(said, ADA) {
+        Some(Reply::AccessChanged) => true,
+        Some(Reply::Refused(RefusalKind::Unavailable, _)) => false,
+        _ => panic!("{said:?}"),
+    };
+    // A person without a session: no vault is to be told.
+    let good = (0..200).take_while(|n| of(&server.say(ADA, "ugo", n % 2 == 0))).count();
+    assert_eq!(good, 60, "30 in a minute, twice as many at once");
+    assert_eq!(server.stored.len(), good);
+    server.now = server.now.after(Duration::from_secs(2));
+    assert!(of(&server.say(ADA, "ugo", false)));
+}
+
+#[test]
+fn no_more_people_are_listed_than_there_is_room_for_and_where_some_are_left_out_that_is_said() {
+    let service = SITE.split_once("\n[[service]]\nname = \"plans\"").unwrap().1;
+    let people: Vec<String> = (0..100).map(|n| format!("p{n:03}")).collect();
+    let mut site = SITE.to_owned();
+    for (name, port) in [("books", 8081), ("charts", 8082)] {
+        let named = service.replace("8080", &port.to_string());
+        site += &format!("\n[[service]]\nname = \"{name}\"{named}people = {people:?}\n");
+    }
+    for name in &people {
+        site += &format!("[[user]]\nname = \"{name}\"\nclearance = \"CONFIDENTIAL\"\n");
+    }
+    let server = Server::at(&site, vec![]);
+    let listed = server.machine.accesses_at(&label(), None);
+    let listed: Vec<_> =
+        listed.iter().map(|one| (one.service.as_str(), one.people.len(), one.more)).collect();
+    // ada, who owns each, is one of them.
+    assert_eq!(listed, [("books", 101, false), ("charts", 27, true), ("plans", 0, true)]);
 }

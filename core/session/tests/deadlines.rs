@@ -3,10 +3,11 @@
 
 mod server;
 
-use levee_policy::DomainName;
+use levee_policy::{DomainName, Site};
 use levee_session::federation::*;
 use levee_session::*;
 use server::{BEGIN, CLIENT, Server, cuts, has, is_reply, is_unavailable, label};
+use std::sync::Arc;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(8);
@@ -310,4 +311,68 @@ fn what_was_due_for_the_making_of_a_session_hurries_nothing_of_its_end() {
     let records = |said: &[Output]| has(said, |output| matches!(output, Output::Commit(..)));
     assert!(!records(&until(&mut server, then, false)));
     assert!(records(&until(&mut server, before.after(RETRY), false)));
+}
+
+#[test]
+fn a_session_whose_label_is_late_has_the_time_that_its_vault_may_take() {
+    let site = Site::parse(include_str!("../../../conf/small/site.toml")).unwrap();
+    let machine = Sessions::new(Arc::new(site), vec![], [], [], [7; 16], BEGIN);
+    let mut server = Server { machine, now: BEGIN };
+    server.hear(Event::Hello { client: CLIENT, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
+    server.hear(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())));
+    let id = SessionId::from_random([7; 16]);
+    server.hear(Event::Request(CLIENT, Request::Level { label: label(), protection: None, id, random: 1 }));
+    until(&mut server, BEGIN.after(START).before(Duration::from_millis(1)), true);
+    server.hear(Event::LabelUp(label()));
+    let last = server.now.after(OPENING);
+    let killed = |said: &[Output]| has(said, |output| matches!(output, Output::Kill(_)));
+    assert!(!killed(&until(&mut server, last.before(Duration::from_millis(1)), true)));
+    assert!(killed(&until(&mut server, last, true)));
+}
+
+#[test]
+fn what_became_of_a_socket_in_an_attempt_that_is_over_says_nothing_of_the_next() {
+    let site = include_str!("../../../conf/small/site.toml")
+        .replacen("inner-address = \"10.80.0.1\"", "inner-address = [\"10.80.0.1\", \"fd00:80::1\"]", 1)
+        .replacen("inner-pool = \"10.80.1.0/24\"", "inner-pool = [\"10.80.1.0/24\", \"fd00:81::/64\"]", 1);
+    let (mut server, id) = Server::with_a_session_at(&site);
+    let [first, second] = server.cutting(id)[..] else { panic!("one for each address") };
+    server.hear(Event::Cut(first, None));
+    let (_, said) = server.wait(true);
+    let again = cuts(&said);
+    assert_eq!(again.len(), 2);
+    // The answer of before, late.
+    server.hear(Event::Cut(second, None));
+    for cut in again {
+        assert_eq!(server.machine.shown().len(), 1);
+        server.hear(Event::Cut(cut, Some(0)));
+    }
+    assert_eq!(server.machine.shown().len(), 0);
+}
+
+#[test]
+fn a_vault_is_asked_whether_it_lives_five_seconds_after_its_last_answer_and_when_it_is_lost_it_has_a_second()
+{
+    let (mut server, _) = Server::with_a_session();
+    let ms = |ms| BEGIN.after(Duration::from_millis(ms));
+    // The test answers, late: what was due by an answer in time is due no more.
+    let mut at = |time: Time, event| {
+        server.machine.handle(event, time);
+        std::iter::from_fn(|| server.machine.poll()).collect::<Vec<_>>()
+    };
+    let asked = |said: &[Output]| {
+        said.iter().find_map(|output| match output {
+            Output::Vault(_, ToVault::Ping(number)) => Some(*number),
+            _ => None,
+        })
+    };
+    let number = asked(&at(ms(5_000), Event::Tick)).expect("it is asked");
+    at(ms(6_000), Event::VaultPong(label(), number));
+    assert_eq!(asked(&at(ms(10_000), Event::Tick)), None);
+    let number = asked(&at(ms(11_000), Event::Tick)).expect("it is asked");
+    at(ms(11_500), Event::VaultPong(label(), number));
+    let killed = |said: &[Output]| has(said, |output| matches!(output, Output::Kill(_)));
+    at(ms(15_500), Event::VaultLost(label()));
+    assert!(!killed(&at(ms(16_000), Event::Tick)) && !killed(&at(ms(16_499), Event::Tick)));
+    assert!(killed(&at(ms(16_500), Event::Tick)));
 }

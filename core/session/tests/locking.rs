@@ -423,3 +423,78 @@ fn a_session_that_ends_while_it_is_in_use_leaves_its_person_signed_on() {
     server.hear(Event::End(OperatorId(1), id().to_string()));
     assert!(!server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::SignedOff(_)))));
 }
+
+#[test]
+fn who_does_something_without_a_session_is_signed_off_that_much_later() {
+    let mut server = Server::of(&SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1));
+    let is_off = |output: &Output| matches!(output, Output::Reply(CLIENT, Reply::SignedOff(_)));
+    server.after(IDLE - Duration::from_secs(100));
+    server.asks(Request::Active);
+    server.after(IDLE - Duration::from_secs(1));
+    assert!(!server.has_said(is_off));
+    server.after(Duration::from_secs(1));
+    assert!(server.has_said(is_off));
+}
+
+#[test]
+fn who_asks_for_a_lock_is_answered_once_and_while_it_is_there_at_once() {
+    let mut server = Server::open();
+    server.said.clear();
+    server.asks(Request::Lock);
+    assert!(!server.said.iter().any(is_lock), "they have asked");
+    let locked = |output: &Output| matches!(output, Output::Reply(CLIENT, Reply::Locked));
+    assert!(server.has_said(locked));
+    server.asks(Request::Lock);
+    assert!(!server.said.iter().any(|output| matches!(output, Output::Vault(..))), "its vault has it");
+    assert!(server.has_said(locked));
+}
+
+#[test]
+fn a_vault_has_its_second_to_lock_whatever_else_is_due() {
+    let mut server = Server::open();
+    // A minute after a session was asked for it would have been too late for its making.
+    server.after(Duration::from_millis(59_500));
+    server.answers = false;
+    server.asks(Request::Lock);
+    server.said.clear();
+    let killed = |output: &Output| matches!(output, Output::Kill(_));
+    server.after(Duration::from_millis(500));
+    assert!(!server.has_said(killed));
+    server.after(Duration::from_millis(500));
+    assert!(server.has_said(killed));
+}
+
+#[test]
+fn what_is_being_locked_is_unlocked_when_it_is_locked_and_what_is_not_locked_is_not() {
+    let mut server = Server::open();
+    server.asks(Request::Unlock);
+    assert!(server.has_said(refused(RefusalKind::Protocol)));
+    server.after(IDLE - Duration::from_secs(1));
+    server.answers = false;
+    server.after(Duration::from_secs(1));
+    assert!(server.has_said(is_lock));
+    server.asks(Request::Unlock);
+    assert!(server.has_said(refused(RefusalKind::Unavailable)));
+}
+
+#[test]
+fn a_code_that_was_used_unlocks_nothing() {
+    let site = SITE.replacen("name = \"ada\"", "name = \"ada\"\nsecond-factor = \"totp\"", 1);
+    let mut server = Server::of(&site);
+    server.password = Verified::Right(Some(5));
+    server.asks(Request::Login("ada".parse().unwrap()));
+    server.after(levee_session::LONGEST_DELAY);
+    assert!(server.has_said(|output| matches!(output, Output::Reply(CLIENT, Reply::LoggedIn(_)))));
+    let level = Request::Level { label: label(), protection: None, id: id(), random: 1 };
+    server.asks(level);
+    server.hear(Event::LabelUp(label()));
+    server.asks(Request::Lock);
+    for (step, good) in [(Some(5), false), (None, false), (Some(6), true)] {
+        server.password = Verified::Right(step);
+        server.said.clear();
+        server.asks(Request::Unlock);
+        server.after(levee_session::LONGEST_DELAY);
+        assert_eq!(server.is_locked(), !good, "{step:?}");
+        assert_eq!(server.has_said(refused(RefusalKind::Credentials)), !good, "{step:?}");
+    }
+}

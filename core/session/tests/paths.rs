@@ -229,3 +229,62 @@ fn a_password_that_has_to_wait_is_not_looked_at_when_something_else_is_due() {
     assert!(!hear(Event::Tick, after(300)), "five minutes since the sign-on");
     assert!(hear(Event::Tick, after(301)));
 }
+
+#[test]
+fn a_workstation_that_the_site_does_not_have_gets_no_trusted_path() {
+    let (mut server, _) = Server::with_a_session();
+    assert_eq!(cut_off(&server.hear(hello(2, "ws9"))), [2]);
+    let said = server.hear(Event::Request(ClientId(2), Request::Login("ada".parse().unwrap())));
+    assert!(!has(&said, |output| matches!(output, Output::Verify(..))), "{said:?}");
+}
+
+#[test]
+fn a_code_that_was_taken_before_a_start_is_not_taken_after_it() {
+    let site = SITE.replacen("name = \"ada\"", "name = \"ada\"\nsecond-factor = \"totp\"", 1);
+    for (step, good) in [(4, false), (5, false), (6, true)] {
+        let mut machine =
+            Sessions::new(Arc::new(Site::parse(&site).unwrap()), vec![], [], [], [7; 16], BEGIN);
+        machine.remember_codes([("ada".parse().unwrap(), 5)]);
+        let mut server = Server { machine, now: BEGIN };
+        server.hear(hello(1, "ws1"));
+        server.machine.handle(Event::Request(CLIENT, Request::Login("ada".parse().unwrap())), BEGIN);
+        server.machine.handle(Event::Verified(CLIENT, Verified::Right(Some(step))), BEGIN);
+        let said = server.hear(Event::Tick);
+        assert_eq!(told(&said, 1, |reply| matches!(reply, Reply::LoggedIn(_))), good, "{step}");
+    }
+}
+
+#[test]
+fn the_record_of_a_request_that_is_over_grants_nothing_to_the_next() {
+    let site = Site::parse(SITE).unwrap();
+    let machine = Sessions::new(Arc::new(site), vec![], [], [], [7; 16], BEGIN);
+    let mut server = Server { machine, now: BEGIN };
+    // What is to be recorded waits for the test.
+    let ask = |server: &mut Server, request: Request| {
+        server.machine.handle(Event::Request(CLIENT, request), BEGIN);
+        server.machine.handle(Event::Verified(CLIENT, Verified::Right(None)), BEGIN);
+        let mut commits = std::iter::from_fn(|| server.machine.poll()).filter_map(|output| match output {
+            Output::Commit(commit, ..) => Some(commit),
+            _ => None,
+        });
+        commits.next().expect("it is to be recorded")
+    };
+    let login = || Request::Login("ada".parse().unwrap());
+    server.hear(hello(1, "ws1"));
+    let first = ask(&mut server, login());
+    server.hear(Event::Gone(CLIENT));
+    server.hear(hello(1, "ws1"));
+    let second = ask(&mut server, login());
+    let logged_in = |said: &[Output]| told(said, 1, |reply| matches!(reply, Reply::LoggedIn(_)));
+    assert!(!logged_in(&server.hear(Event::Committed(first, true))));
+    assert!(logged_in(&server.hear(Event::Committed(second, true))));
+    // So with a password that is to be another.
+    let first = ask(&mut server, Request::Passwd);
+    server.hear(Event::Gone(CLIENT));
+    server.hear(hello(1, "ws1"));
+    server.hear(Event::Request(CLIENT, login()));
+    let second = ask(&mut server, Request::Passwd);
+    let stores = |said: &[Output]| has(said, |output| matches!(output, Output::StorePassword(..)));
+    assert!(!stores(&server.hear(Event::Committed(first, true))));
+    assert!(stores(&server.hear(Event::Committed(second, true))));
+}

@@ -609,3 +609,113 @@ fn a_session_that_is_opened_under_a_constant_rate_has_it_from_the_beginning() {
     let said = server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
     assert_eq!(intervals(&said).1, Some(Some(4)), "{said:?}");
 }
+
+/// With a session of mia's at another label, too.
+fn with_another(site: &str) -> (Server, SessionId, SessionId) {
+    let (mut server, first) = Server::of(site, None);
+    let (client, other, second) =
+        (ClientId(2), || "CONFIDENTIAL".parse().unwrap(), SessionId::from_random([8; 16]));
+    server.hear(Event::Hello { client, device: "ws2".parse().unwrap(), fingerprint: [1; 32] });
+    server.hear(Event::Request(client, Request::Login("mia".parse().unwrap())));
+    let level = Request::Level { label: other(), protection: None, id: second, random: 2 };
+    server.hear(Event::Request(client, level));
+    server.hear(Event::LabelUp(other()));
+    server.hear(Event::VaultOpened(other(), second));
+    assert!(server.machine.live(first).is_some() && server.machine.live(second).is_some());
+    server.log.clear();
+    (server, first, second)
+}
+
+#[test]
+fn only_sessions_of_a_label_whose_packets_go_otherwise_now_come_with_other_keys() {
+    let site = SITE.to_owned()
+        + "[[posture]]\nname = \"there\"\nlabels = [\"CONFIDENTIAL\"]\nconstant-rate = true\n";
+    let (mut server, ..) = with_another(&site);
+    let said = server.wish(Some("there"), None);
+    let renewed = said.iter().filter_map(|one| match one {
+        Output::Reply(to, Reply::Renew { .. }) => Some(*to),
+        _ => None,
+    });
+    assert_eq!(renewed.collect::<Vec<_>>(), [ClientId(2)]);
+    let keyer = said.iter().filter(|one| matches!(one, Output::Renew(_)));
+    assert_eq!(keyer.count(), 1, "{said:?}");
+}
+
+#[test]
+fn each_change_is_written_with_what_was_in_force_before_and_what_came_of_it() {
+    let (mut server, id) = Server::new();
+    server.log.clear();
+    let mut change = |posture: Option<&str>, severed: Vec<SessionId>| {
+        let number = told(&server.wish(posture, None)).map(|(number, _)| number);
+        number.into_iter().for_each(|number| drop(server.moved(number, severed.clone())));
+        (server.in_force(), std::mem::take(&mut server.log))
+    };
+    let log = |name: &str, before: &str, result: &str| {
+        let over = format!("no keys from before are left, after 0 ms; {result}");
+        vec![(name.to_owned(), format!("by an operator, after {before}: a drill")), (name.to_owned(), over)]
+    };
+    let all = "every session followed";
+    assert_eq!(change(Some("siege"), vec![]), (vec!["siege".into()], log("siege", "default", all)));
+    // Another one is in force beside it, and the first again behind that.
+    let (in_force, said) = change(Some("brief"), vec![]);
+    assert_eq!((in_force.join(" "), said), ("siege brief".into(), log("brief", "siege", all)));
+    let (in_force, said) = change(Some("siege"), vec![]);
+    assert_eq!((in_force.join(" "), said), ("brief siege".into(), log("siege", "siege, brief", all)));
+    let (in_force, said) = change(None, vec![id]);
+    assert_eq!((in_force, &said[..1]), (vec![], &log("default", "brief, siege", all)[..1]));
+    let late = "1 sessions did not follow, and end";
+    assert!(said[1..].contains(&log("default", "", late)[1]), "{said:?}");
+    // One whose time is over.
+    let (mut server, _) = Server::new();
+    let (number, _) = told(&server.wish(Some("siege"), Some(Duration::from_secs(60)))).unwrap();
+    server.moved(number, vec![]);
+    server.log.clear();
+    server.later(Duration::from_secs(60));
+    assert_eq!(server.log[0], ("default".to_owned(), "the time of siege is over".to_owned()));
+}
+
+#[test]
+fn keys_of_before_may_stay_where_other_ciphers_come_and_keys_live_as_long() {
+    let site = SITE.to_owned()
+        + "[[posture]]\nname = \"both\"\nciphers = [\"chacha20-poly1305\"]\nkey-life = \"5m\"\n";
+    let (mut server, _) = Server::of(&site, None);
+    let (number, _) = told(&server.wish(Some("brief"), None)).unwrap();
+    server.moved(number, vec![]);
+    let said = server.wish(Some("both"), None);
+    let anew = |one: &Output| match one {
+        Output::Vault(_, ToVault::Ciphers(_, _, anew)) => Some(*anew),
+        _ => None,
+    };
+    assert_eq!(said.iter().find_map(anew), Some(false), "{said:?}");
+}
+
+#[test]
+fn a_reason_has_200_octets_at_most_and_what_is_due_is_done_then() {
+    let (mut server, _) = Server::new();
+    let wish = |octets| Wish {
+        posture: Some("siege".parse().unwrap()),
+        lasting: Some(Duration::from_secs(60)),
+        reason: "x".repeat(octets),
+    };
+    assert!(matches!(answer(&server.hear(Event::Posture(OPERATOR, wish(201)))), Some(Err(_))));
+    let begun = server.now;
+    let (number, _) = told(&server.hear(Event::Posture(OPERATOR, wish(200)))).unwrap();
+    // Whoever has not followed by then is severed when the four seconds are over, and the posture ends after its minute.
+    let severs = |said: &[Output]| said.iter().any(|one| matches!(one, Output::Vault(_, ToVault::Sever(_))));
+    assert!(!severs(&server.later(Duration::from_millis(3_999))));
+    assert!(severs(&server.later(Duration::from_millis(1))));
+    server.moved(number, vec![]);
+    assert_eq!(told(&server.later(Duration::from_millis(55_999))), None);
+    assert!(told(&server.later(Duration::from_millis(1))).is_some());
+    assert_eq!(server.now, begun.after(Duration::from_secs(60)));
+}
+
+#[test]
+fn a_vault_says_of_no_other_labels_session_that_it_did_not_follow() {
+    let (mut server, first, second) = with_another(SITE);
+    let (number, _) = told(&server.wish(Some("siege"), None)).unwrap();
+    for number in [number, number + 1, number.saturating_sub(1)] {
+        server.moved(number, vec![second]);
+    }
+    assert!(server.machine.live(first).is_some() && server.machine.live(second).is_some());
+}

@@ -30,13 +30,18 @@ struct Server {
     now: Time,
     said: Vec<Output>,
     log: Vec<(Action, Verdict)>,
+    stored: Vec<Change>,
 }
 
 impl Server {
     fn new(stored: Vec<Stored>) -> Self {
+        Self::at(SITE, stored)
+    }
+
+    fn at(site: &str, stored: Vec<Stored>) -> Self {
         let now = Time::from_millis(1_000_000_000);
-        let machine = Sessions::new(Arc::new(Site::parse(SITE).unwrap()), stored, [], [], [7; 16], now);
-        let mut server = Self { machine, now, said: Vec::new(), log: Vec::new() };
+        let machine = Sessions::new(Arc::new(Site::parse(site).unwrap()), stored, [], [], [7; 16], now);
+        let mut server = Self { machine, now, said: Vec::new(), log: Vec::new(), stored: Vec::new() };
         server.hear(Event::Tick);
         server
     }
@@ -45,7 +50,8 @@ impl Server {
         self.machine.handle(event, self.now);
         while let Some(output) = self.machine.poll() {
             match output {
-                Output::Commit(commit, entries, _) => {
+                Output::Commit(commit, entries, changes) => {
+                    self.stored.extend(changes);
                     self.log.extend(entries.into_iter().map(|entry| (entry.action, entry.verdict)));
                     self.machine.handle(Event::Committed(commit, true), self.now);
                 }
@@ -113,6 +119,8 @@ fn theirs(user: &str, label: &str, inner: &str) -> Box<Shared> {
     Box::new(Shared { owner: "two.harbour.example".parse().unwrap(), record })
 }
 
+/// So many questions about one session may wait.
+const TICKETS: u64 = 8;
 const ALL: &str = "UNCLASSIFIED..SECRET//NATO,MED";
 
 #[test]
@@ -154,10 +162,14 @@ fn who_waits_for_another_server_is_told_in_the_end_that_it_is_not_known() {
     let id = server.opened();
     server.hear(Event::Request(CLIENT, Request::Logout));
     server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
-    server.now = server.now.after(Duration::from_secs(3 * 4));
-    let said = server.hear(Event::Tick);
     let refused =
         |output: &Output| matches!(output, Output::Reply(_, Reply::Refused(RefusalKind::Unavailable, _)));
+    // When the vault had its second, and at the end of three leases.
+    let begun = server.now;
+    server.now = begun.after(SILENCE);
+    assert!(!has(&server.hear(Event::Tick), refused));
+    server.now = begun.after(Duration::from_secs(3 * 4));
+    let said = server.hear(Event::Tick);
     assert!(has(&said, refused), "{said:?}");
     assert_eq!(server.machine.shown().len(), 1, "and still it is pursued");
     server.hear(Event::Withdrawn(id));
@@ -193,6 +205,7 @@ fn a_session_of_another_server_starts_its_label_here_when_keys_are_wanted_and_go
     assert!(!has(&said, over), "its vault has it still: {said:?}");
     let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
     assert!(has(&said, over) && !has(&said, |output| matches!(output, Output::Withdraw(_))), "{said:?}");
+    assert_eq!(server.stored, [], "this server never had it");
 }
 
 #[test]
@@ -220,9 +233,11 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
     }
     let mut server = Server::new(vec![]);
     let own = server.opened();
+    server.log.clear();
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
     assert!(server.machine.shown().map(|shown| shown.id).eq([own]), "the workstation has one here");
-    // An owner that is no other server of the site, two addresses of one family, an address that another has.
+    assert_eq!(server.log, [(Action::Session, Verdict::Denied)]);
+    // An owner that is no other server of the site; two addresses of one family, or none.
     let other = |owner: &str, inner: &[&str]| {
         let mut shared = theirs("ada", LABEL, "10.80.2.7");
         shared.owner = owner.parse().unwrap();
@@ -239,13 +254,6 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
         server.hear(Event::Appeared(other(owner, inner)));
         assert_eq!(server.log, [(Action::Session, Verdict::Denied)], "{owner} {inner:?}");
     }
-    let mut server = Server::new(vec![]);
-    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
-    let mut second = theirs("ada", LABEL, "10.80.2.7");
-    (second.record.id, second.record.device) = (SessionId::from_random([8; 16]), "ws2".parse().unwrap());
-    server.hear(Event::Appeared(second));
-    let verdicts: Vec<Verdict> = server.log.iter().map(|(_, verdict)| *verdict).collect();
-    assert_eq!(verdicts, [Verdict::Granted, Verdict::Denied], "one address, one session");
 }
 
 #[test]
@@ -347,4 +355,128 @@ fn a_locked_session_is_withdrawn_everywhere_and_passes_again_once_it_is_known_ev
     assert!(is_opened_in_vault(&said) && !said.iter().any(bare), "{said:?}");
     let said = server.hear(Event::VaultOpened(label(), id));
     assert!(said.iter().any(|output| matches!(output, Output::Reply(_, Reply::Unlocked))), "{said:?}");
+}
+
+#[test]
+fn a_session_of_another_server_is_locked_by_that_server_and_not_here() {
+    let site = SITE.replacen("slots = 64", "idle-lock = \"5m\"\nslots = 64", 1);
+    let mut server = Server::at(&site, vec![]);
+    let id = theirs("ada", LABEL, "10.80.2.7").record.id;
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    server.wanted(1, ALL);
+    server.hear(Event::LabelUp(LABEL.parse().unwrap()));
+    server.hear(Event::VaultOpened(LABEL.parse().unwrap(), id));
+    let until = server.now.after(Duration::from_secs(600));
+    while let Some(due) = server.machine.deadline().filter(|due| *due <= until) {
+        server.now = due.max(server.now);
+        for output in server.hear(Event::Tick) {
+            match output {
+                Output::Vault(label, ToVault::Ping(number)) => {
+                    server.hear(Event::VaultPong(label, number));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(server.machine.live(id).is_some_and(|shown| !shown.locked));
+}
+
+/// A session of the other server at a label at which each workstation may have one.
+fn lower(number: u8, device: &str, label: &str, inner: &str) -> Box<Shared> {
+    let mut shared = theirs("ada", label, inner);
+    (shared.record.id, shared.record.device) =
+        (SessionId::from_random([number; 16]), device.parse().unwrap());
+    shared
+}
+
+#[test]
+fn a_name_and_at_its_label_an_address_are_one_sessions_recorded_or_not() {
+    for recorded in [true, false] {
+        for (number, label, inner, verdict) in [
+            (2, "CONFIDENTIAL", "10.80.2.7", Verdict::Denied),
+            (2, "CONFIDENTIAL", "10.80.2.8", Verdict::Granted),
+            (2, "UNCLASSIFIED", "10.80.2.7", Verdict::Granted),
+            (1, "CONFIDENTIAL", "10.80.2.8", Verdict::Denied),
+        ] {
+            let mut server = Server::new(vec![]);
+            let first = Event::Appeared(lower(1, "ws1", "CONFIDENTIAL", "10.80.2.7"));
+            if recorded {
+                server.hear(first);
+            } else {
+                server.machine.handle(first, server.now);
+                while server.machine.poll().is_some() {}
+            }
+            server.log.clear();
+            server.hear(Event::Appeared(lower(number, "ws2", label, inner)));
+            assert_eq!(server.log, [(Action::Session, verdict)], "{recorded} {number} {label} {inner}");
+        }
+    }
+}
+
+#[test]
+fn what_was_said_while_a_session_of_another_server_was_recorded_counts() {
+    let appeared = |server: &mut Server| {
+        server.machine.handle(Event::Appeared(lower(1, "ws1", LABEL, "10.80.2.7")), server.now);
+        let commit = std::iter::from_fn(|| server.machine.poll()).find_map(|output| match output {
+            Output::Commit(commit, ..) => Some(commit),
+            _ => None,
+        });
+        commit.expect("it is to be recorded")
+    };
+    let id = SessionId::from_random([1; 16]);
+    for (durable, disabled, taken) in [(true, false, true), (false, false, false), (true, true, false)] {
+        let mut server = Server::new(vec![]);
+        let commit = appeared(&mut server);
+        if disabled {
+            server.hear(Event::Disable(OperatorId(1), "ada".parse().unwrap(), true));
+        }
+        server.hear(Event::Committed(commit, durable));
+        assert_eq!(server.machine.live(id).is_some(), taken, "{durable} {disabled}");
+    }
+    // Somebody has a session there by now.
+    let mut server = Server::new(vec![]);
+    let commit = appeared(&mut server);
+    let own = server.opened();
+    server.hear(Event::Committed(commit, true));
+    assert!(server.machine.shown().map(|shown| shown.id).eq([own]));
+}
+
+#[test]
+fn so_many_questions_wait_for_a_label_and_all_are_refused_when_its_session_is_over() {
+    let mut server = Server::new(vec![]);
+    let id = theirs("ada", LABEL, "10.80.2.7").record.id;
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    let refused = |said: &[Output]| -> Vec<u64> {
+        let of = |output: &Output| match output {
+            Output::Keys(ticket, None) => Some(*ticket),
+            _ => None,
+        };
+        said.iter().filter_map(of).collect()
+    };
+    for ticket in 1..=TICKETS {
+        assert!(refused(&server.wanted(ticket, ALL)).is_empty(), "{ticket}");
+    }
+    assert_eq!(refused(&server.wanted(TICKETS + 1, ALL)), [TICKETS + 1]);
+    assert_eq!(refused(&server.hear(Event::Vanished(id))), (1..=TICKETS).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_session_of_another_server_may_have_an_address_of_each_family() {
+    let site = SITE
+        .replacen("inner-address = \"10.80.0.2\"", "inner-address = [\"10.80.0.2\", \"fd00:80::2\"]", 1)
+        .replacen("inner-pool = \"10.80.2.0/24\"", "inner-pool = [\"10.80.2.0/24\", \"fd00:82::/64\"]", 1)
+        .replacen("inner-address = \"10.80.0.1\"", "inner-address = [\"10.80.0.1\", \"fd00:80::1\"]", 1)
+        .replacen("inner-pool = \"10.80.1.0/24\"", "inner-pool = [\"10.80.1.0/24\", \"fd00:81::/64\"]", 1);
+    for (inner, verdict) in [
+        (&["10.80.2.7", "fd00:82::7"][..], Verdict::Granted),
+        (&["fd00:82::7"], Verdict::Granted),
+        (&["fd00:82::7", "fd00:82::8"], Verdict::Denied),
+        (&["10.80.2.7", "fd00:81::7"], Verdict::Denied),
+    ] {
+        let mut server = Server::at(&site, vec![]);
+        let mut shared = theirs("ada", LABEL, "10.80.2.7");
+        shared.record.inner = inner.iter().map(|address| address.parse().unwrap()).collect();
+        server.hear(Event::Appeared(shared));
+        assert_eq!(server.log, [(Action::Session, verdict)], "{inner:?}");
+    }
 }

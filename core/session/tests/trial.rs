@@ -161,3 +161,22 @@ fn no_two_commands_read_alike_in_the_audit_log() {
         }
     }
 }
+
+#[test]
+fn four_operators_wait_for_a_label_at_most_and_one_that_runs_is_answered_for_at_once() {
+    let mut server = Server::new();
+    for operator in 1..=5 {
+        let said = server.hear(Event::Try(OperatorId(operator), label()));
+        let refused = said.iter().any(|output| matches!(output, Output::Operator(_, Err(_))));
+        assert_eq!(refused, operator == 5, "{said:?}");
+    }
+    let client = ClientId(1);
+    server.hear(Event::Hello { client, device: "ws1".parse().unwrap(), fingerprint: [1; 32] });
+    server.hear(Event::Request(client, Request::Login("ada".parse().unwrap())));
+    let level =
+        Request::Level { label: label(), protection: None, id: SessionId::from_random([7; 16]), random: 1 };
+    server.hear(Event::Request(client, level));
+    server.hear(Event::LabelUp(label()));
+    let said = server.hear(Event::Try(OPERATOR, label()));
+    assert_eq!((asks(&said), answer(&said)), ((false, false), Some(&Ok(()))));
+}

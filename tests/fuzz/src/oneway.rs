@@ -71,23 +71,22 @@ impl World {
     }
 
     fn look(&mut self) {
-        if self.run != self.receiver.run() {
-            // Of another sender they begin anew.
-            (self.run, self.behind) = (self.receiver.run(), 0);
-        }
+        // Of another sender they begin anew, behind the rest of the one before it.
+        let mut anew = self.run != self.receiver.run();
+        self.run = self.receiver.run();
         for heard in self.receiver.heard(self.now) {
-            let next = match heard {
+            let (number, next) = match heard {
                 Heard::Message(number, message) => {
                     assert!((1..=MESSAGE).contains(&message.len()), "a message of {}", message.len());
-                    assert!(number >= self.behind, "numbers go back");
-                    number.saturating_add(1)
+                    (number, number.saturating_add(1))
                 }
-                Heard::Missing(next) => {
-                    assert!(next >= self.behind, "numbers go back");
-                    next
-                }
+                Heard::Missing(next) => (next, next),
             };
+            assert!(number >= self.behind || std::mem::take(&mut anew), "numbers go back");
             self.behind = next;
+        }
+        if anew {
+            self.behind = 0;
         }
         assert!(self.receiver.blocks() <= 8, "{} blocks", self.receiver.blocks());
         if let Some(due) = self.receiver.due() {

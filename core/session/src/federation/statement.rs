@@ -184,3 +184,100 @@ impl Book {
         (self.leaves.iter().map(|leaf| leaf.stated).collect(), written)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+
+    /// A session of so many octets in a page: as many addresses as fit, and a time that makes up the rest.
+    fn record(octets: usize) -> Stored {
+        let mut record = Stored {
+            id: SessionId::from_random([7; 16]),
+            user: "ada".parse().unwrap(),
+            device: "ws1".parse().unwrap(),
+            fingerprint: [1; 32],
+            label: "SECRET".parse().unwrap(),
+            inner: vec![],
+            opened: Time::default(),
+            protection: None,
+        };
+        while size(&record) + 5 <= octets {
+            record.inner.push("10.80.2.7".parse().unwrap());
+        }
+        while size(&record) < octets {
+            let more = record.opened.as_millis().max(1) << 7;
+            record.opened = Time::from_millis(more);
+        }
+        assert_eq!(size(&record), octets);
+        record
+    }
+
+    #[test]
+    fn a_page_is_as_long_as_it_may_be_and_no_longer() {
+        // What a page's length is kept in is three octets at most, and here two or one.
+        for (octets, good) in [(PAGE - 1, true), (PAGE, true), (PAGE + 1, false)] {
+            let sessions = vec![record(octets - 1)];
+            let bytes = postcard::to_allocvec(&sessions).unwrap();
+            assert_eq!(bytes.len(), octets);
+            assert_eq!(read(&bytes, &Sha256::digest(&bytes).into()), good.then_some(sessions));
+        }
+    }
+
+    #[test]
+    fn sessions_fill_page_after_page_up_to_the_last() {
+        let mut book = Book::default();
+        assert_eq!(book.add(&record(PAGE - LENGTH + 1)), None);
+        assert_eq!(book.leaves.len(), 0);
+        // Two that fill one, to an octet.
+        let (half, rest) = (record(PAGE / 2), record(PAGE - LENGTH - PAGE / 2));
+        assert_eq!([&half, &rest, &record(100)].map(|record| book.add(record)), [Some(0), Some(0), Some(1)]);
+        let mut book = Book::default();
+        assert_eq!([&half, &record(size(&rest) + 1)].map(|record| book.add(record)), [Some(0), Some(1)]);
+        let mut book = Book::default();
+        let whole = record(PAGE - LENGTH);
+        for page in 0..PAGES {
+            assert_eq!(book.add(&whole), u16::try_from(page).ok());
+        }
+        assert_eq!(book.add(&record(100)), None);
+        book.remove(17, whole.id);
+        assert_eq!(book.add(&record(100)), Some(17));
+    }
+
+    #[test]
+    fn with_a_statement_three_pages_go_and_each_has_its_turn() {
+        let mut book = Book::default();
+        let whole = record(PAGE - LENGTH);
+        let pages: Vec<_> = (0..5).map(|_| book.add(&whole)).collect();
+        assert_eq!(pages, (0..5).map(Some).collect::<Vec<_>>());
+        let written = |book: &mut Book| -> Vec<u16> {
+            let (digests, pages) = book.state();
+            assert_eq!(digests.len(), 5);
+            pages.into_iter().map(|(page, _)| page).collect()
+        };
+        assert_eq!([&[0, 1, 2][..], &[3, 4], &[]].map(|pages| written(&mut book) == pages), [true; 3]);
+        assert!(!book.is_dirty());
+        for page in [0, 1] {
+            book.refresh(true);
+            assert_eq!(written(&mut book), [page]);
+        }
+        book.doubt(&[0, 1, 2, 3, 4]);
+        assert_eq!(written(&mut book), [2, 3, 4]);
+        assert_eq!(written(&mut book), [0, 1]);
+        book.refresh(false);
+        assert_eq!(written(&mut book), [2, 3, 4]);
+        // One that nobody has a session in is none.
+        book.remove(0, whole.id);
+        assert_eq!(written(&mut book), [0]);
+        book.doubt(&[4]);
+        assert_eq!(written(&mut book), [4]);
+        book.refresh(true);
+        assert_eq!(written(&mut book), [1]);
+        book.doubt(&[4]);
+        assert_eq!(written(&mut book), [4]);
+        book.refresh(false);
+        assert_eq!(written(&mut book), [1, 2, 3]);
+        book.refresh(false);
+        assert_eq!(written(&mut book), [4, 1, 2]);
+    }
+}
