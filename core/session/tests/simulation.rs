@@ -199,6 +199,7 @@ impl World {
         match output {
             Output::Commit(commit, entries, changes) => self.commits.push_back((commit, entries, changes)),
             Output::Audit(_) | Output::Count(_) | Output::Revoke(_) | Output::Ciphers(..) => {}
+            Output::Set(..) | Output::Kept => {}
             Output::Reply(client, reply) => self.replied(client, reply),
             Output::Disconnect(client) => {
                 self.people.remove(&client);
