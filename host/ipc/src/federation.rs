@@ -156,6 +156,7 @@ impl Envelope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_session::{InForce, Time};
 
     fn sealed() -> Sealed {
         let server = "two.example".parse().unwrap();
@@ -200,7 +201,7 @@ mod tests {
         let word =
             |n| Word { server: name(n), epoch: u64::MAX, heard: u64::MAX, granted: u64::MAX, done: u64::MAX };
         let until = Some(Time::from_millis(u64::MAX));
-        let in_force = InForce { name: "p".repeat(NAME).parse().unwrap(), until };
+        let in_force = InForce { name: "p".repeat(32).parse().unwrap(), until };
         let statement = Statement {
             site: "harbourharbo".parse().unwrap(),
             server: name(99),
