@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const TRIAL: Duration = Duration::from_secs(120);
 
 /// The longest that a posture gives workstations to follow, and then some.
-const MOVING: Duration = Duration::from_secs(90);
+const MOVING: Duration = Duration::from_secs(120);
 
 /// The longest that a program of an operator's may run.
 const EXECUTION: Duration = Duration::from_secs(600);

@@ -406,12 +406,37 @@ fn what_is_wrong_with_several_servers_is_told() {
         ),
         ("[[federation.peer]]", "[[federation.pear]]", "unknown key `pear`"),
         ("\n[federation]", "\n[vault]\nagree = [\"LOW\"]\n[federation]", "has redundant stacks"),
+        (
+            "\n[federation]",
+            "\n[[posture]]\nname = \"even\"\nconstant-rate = true\n[federation]",
+            "no posture has a constant rate where the site has several servers",
+        ),
     ] {
         let text = format!("{SOUND}{FEDERATION}");
         assert!(text.contains(from), "{from}");
         let found = problems(&text.replacen(from, to, 1));
         assert!(found.iter().any(|problem| problem.what.contains(what)), "{from} -> {to}: {found:#?}");
     }
+}
+
+#[test]
+fn postures_have_one_digest_where_they_say_the_same_and_another_where_a_word_differs() {
+    let posture = "\n[[posture]]\nname = \"siege\"\nciphers = [\"aes-256-gcm\"]\n";
+    let digest = |more: &str| Site::parse(&format!("{SOUND}{more}{FEDERATION}")).unwrap().postures_digest();
+    // What else the file says is nothing to them, nor how it is written.
+    let same = Site::parse(&format!("# a comment\n{SOUND}{}", posture.replace(" = ", "="))).unwrap();
+    assert_eq!(same.postures_digest(), digest(posture));
+    let others =
+        ["", "key-life = \"5m\"\n", "follow = \"4s\"\n", "people = []\n", "hosts = []\n", "services = []\n"];
+    let mut all: Vec<_> = others.iter().map(|more| digest(&format!("{posture}{more}"))).collect();
+    all.extend([
+        digest(""),
+        digest(&posture.replace("siege", "alert")),
+        digest(&posture.replace("256", "128")),
+    ]);
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), others.len() + 3);
 }
 
 #[test]

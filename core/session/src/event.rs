@@ -1,6 +1,6 @@
 //! What the state machine hears and what it says: its whole interface with the world.
 
-use crate::federation::{Publication, Shared};
+use crate::federation::{Publication, Setting, Shared};
 use crate::{SessionId, Stored, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, ChangeAccess, Keys, Message, Pass};
@@ -144,6 +144,10 @@ pub enum Event {
     Moved(LabelName, u64, Vec<SessionId>),
     /// Answer to [`Output::Postures`]: at no label anything runs of a service that is off.
     PosturesKept(u64),
+    /// Postures that were set at another server of the site are to be in force here.
+    Set(Setting),
+    /// Answer to [`Output::Set`], where it asks for one: nothing of before is left at the other servers, but for these.
+    Kept(Vec<DomainName>),
     /// Answer to [`Output::Publish`].
     Published(SessionId, Publication),
     /// Answer to [`Output::Withdraw`]: no other server passes anything of the session.
@@ -322,6 +326,10 @@ pub enum Output {
     /// To the warden: these postures are in force, the last over those before it, so that services are off. Answered by
     /// [`Event::PosturesKept`] with this number.
     Postures(u64, Vec<PostureName>),
+    /// This is recorded as what is in force. Where there are other servers, they have until then; the flag: [`Event::Kept`] is waited for.
+    Set(Setting, Time, bool),
+    /// Nothing is left here that it does not allow.
+    Kept,
     /// To the keyer: this session is over.
     Revoke(SessionId),
     /// Have the site's other servers know this session.
@@ -557,7 +565,7 @@ pub enum Change {
     /// Of something that others write, by its name, the log knows this digest now; `None`: that it is gone.
     Known(String, Option<[u8; 32]>),
     /// These postures are in force, and no others.
-    Postures(Vec<InForce>),
+    Postures(Setting),
     /// This has been said of who reaches a service; or counts no more, where the flag is not set.
     Access(Access, bool),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.

@@ -3,24 +3,29 @@
 //! over when nothing of these sessions and services is left and no vault has keys from before. Who has not followed in time is severed.
 
 use crate::event::*;
+use crate::federation::Setting;
 use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::site::{Cipher, Posture, Protected, Reach};
-use levee_policy::{LabelName, PostureName};
+use levee_policy::{DomainName, LabelName, PostureName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The longest reason, in octets.
 const MOST_REASON: usize = 200;
+/// What other servers set is taken up no more often.
+const SELDOM: Duration = Duration::from_secs(5);
+/// So long after this server's sessions had to follow, the other servers' had to: by then what was set has reached them.
+const ELSEWHERE: Duration = Duration::from_secs(15);
 
 /// A change, until it is recorded.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// `None`: time has brought it.
     operator: Option<OperatorId>,
-    to: Vec<InForce>,
+    to: Setting,
     name: String,
     follow: Duration,
 }
@@ -47,17 +52,28 @@ struct Moving {
     severed: usize,
 }
 
+/// Who has set a posture that is in force here, and waits for the site's other servers.
+struct Waiting {
+    operator: OperatorId,
+    name: String,
+}
+
 /// Which postures are in force: where two share a label, the last counts.
 #[derive(Default)]
 pub(crate) struct Postures {
-    in_force: Vec<InForce>,
+    setting: Setting,
     recording: bool,
     moving: Option<Moving>,
+    /// What another server has said since, the last of it.
+    coming: Option<Setting>,
+    /// When another server's was taken up last.
+    taken: Option<Time>,
+    waiting: Option<Waiting>,
 }
 
 impl Postures {
     fn names(&self) -> impl DoubleEndedIterator<Item = &PostureName> {
-        self.in_force.iter().map(|one| &one.name)
+        self.setting.in_force.iter().map(|one| &one.name)
     }
 }
 
@@ -74,8 +90,8 @@ fn entry(name: &str, reason: String) -> Entry {
 impl Sessions {
     /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
     /// A session that it does not allow ends, as one ends that the policy does not grant any more.
-    pub fn take_postures(&mut self, in_force: Vec<InForce>, now: Time) {
-        self.postures.in_force = in_force;
+    pub fn take_postures(&mut self, setting: Setting, now: Time) {
+        self.postures.setting = setting;
         self.await_posture_ends();
         self.tell_warden();
         for (id, reason) in self.all_barred() {
@@ -85,7 +101,13 @@ impl Sessions {
 
     /// What is in force, and whether a change is under way.
     pub fn postures(&self) -> (&[InForce], bool) {
-        (&self.postures.in_force, self.postures.recording || self.postures.moving.is_some())
+        let Postures { setting, recording, moving, waiting, .. } = &self.postures;
+        (&setting.in_force, *recording || moving.is_some() || waiting.is_some())
+    }
+
+    /// The same, with when and where it was set.
+    pub fn setting(&self) -> &Setting {
+        &self.postures.setting
     }
 
     pub(crate) fn posture_wished(&mut self, operator: OperatorId, wish: Wish, now: Time) {
@@ -95,7 +117,7 @@ impl Sessions {
                 let lasting =
                     wish.lasting.map_or_else(String::new, |time| format!(" for {} s", time.as_secs()));
                 let why = if wish.reason.is_empty() { "no reason given" } else { &wish.reason };
-                let from = named(&self.postures.in_force);
+                let from = named(&self.postures.setting.in_force);
                 let said = format!("by an operator{lasting}, after {from}: {why}");
                 self.record_posture(change, said);
             }
@@ -111,16 +133,84 @@ impl Sessions {
         }
         let Some(name) = &wish.posture else {
             let (name, follow) = (Posture::DEFAULT.to_owned(), Posture::FOLLOW);
-            return Ok(Change { operator: Some(operator), to: Vec::new(), name, follow });
+            return Ok(Change { operator: Some(operator), to: self.next_setting(Vec::new())?, name, follow });
         };
         let Some(posture) = self.site.postures().iter().find(|one| one.name() == name) else {
             let all: Vec<&str> = self.site.postures().iter().map(|one| one.name().as_str()).collect();
             return Err(format!("the site has no posture `{name}`; it has: {} default", all.join(" ")));
         };
-        let others = self.postures.in_force.iter().filter(|one| one.name != *name);
+        let others = self.postures.setting.in_force.iter().filter(|one| one.name != *name);
         let until = wish.lasting.map(|lasting| now.after(lasting));
         let to = others.cloned().chain([InForce { name: name.clone(), until }]).collect();
+        let to = self.next_setting(to)?;
         Ok(Change { operator: Some(operator), to, name: name.to_string(), follow: posture.follow() })
+    }
+
+    fn next_setting(&self, in_force: Vec<InForce>) -> Result<Setting, String> {
+        self.postures.setting.next(self.site.server().name(), in_force)
+    }
+
+    /// Postures that were set at another server. The last counts, and is taken up when what is under way here is over.
+    pub(crate) fn posture_set_elsewhere(&mut self, setting: Setting, now: Time) {
+        let known = self.postures.coming.as_ref().unwrap_or(&self.postures.setting);
+        if setting.is_after(known) {
+            self.postures.coming = Some(setting);
+            self.posture_due(now);
+        }
+    }
+
+    /// Takes up what another server has said, where nothing is under way and not too often. Whether it did.
+    fn take_up(&mut self, now: Time) -> bool {
+        let Some(setting) = self.postures.coming.take_if(|coming| coming.is_after(&self.postures.setting))
+        else {
+            return false;
+        };
+        if let Some(at) = self.postures.taken.map(|taken| taken.after(SELDOM)).filter(|at| *at > now) {
+            self.postures.coming = Some(setting);
+            self.set_timer(at, Timer::Posture);
+            return false;
+        }
+        self.postures.taken = Some(now);
+        let at = setting.at.as_ref().map_or_else(String::new, ToString::to_string);
+        let name = named(&setting.in_force);
+        let posture = |one: &InForce| self.site.postures().iter().find(|known| *known.name() == one.name);
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            setting.in_force.iter().map(posture).partition(Option::is_some);
+        if !unknown.is_empty() {
+            let said = format!("set at {at}; the site file of this server has no such posture");
+            self.say(Output::Audit(Entry { verdict: Verdict::Denied, ..entry(&name, said) }));
+            return false;
+        }
+        let follow = known.into_iter().flatten().map(Posture::follow).max().unwrap_or(Posture::FOLLOW);
+        let said = format!("set at {at}, after {}", named(&self.postures.setting.in_force));
+        self.record_posture(Change { operator: None, to: setting, name, follow }, said);
+        true
+    }
+
+    /// Who waits for what counts no more waits for nothing.
+    fn answer_who_waits(&mut self) {
+        let Some(Waiting { operator, name }) = self.postures.waiting.take() else { return };
+        let now = named(&self.postures.setting.in_force);
+        let said =
+            format!("{name} was in force at this server; before all others had said so, it became {now}");
+        self.say(Output::Operator(operator, Err(said)));
+    }
+
+    /// The others have what was set here, but for these.
+    pub(crate) fn posture_kept_elsewhere(&mut self, late: &[DomainName]) {
+        let Some(Waiting { operator, name }) = self.postures.waiting.take() else { return };
+        let result = match late {
+            [] => Ok(()),
+            late => {
+                let late: Vec<&str> = late.iter().map(DomainName::as_str).collect();
+                Err(format!(
+                    "the posture is {name} at this server and at all others that have said so, but not at {}: where it runs, its \
+                     own sessions may go on as before, until it hears of it; sessions of this server end there",
+                    late.join(", ")
+                ))
+            }
+        };
+        self.say(Output::Operator(operator, result));
     }
 
     fn record_posture(&mut self, change: Change, said: String) {
@@ -136,7 +226,14 @@ impl Sessions {
         if !durable {
             match operator {
                 Some(operator) => self.say(Output::Operator(operator, Err(NOT_RECORDED.to_owned()))),
-                None => self.set_timer(now.after(RETRY), Timer::Posture),
+                None => {
+                    // What time has brought is found again; what another server has said is not.
+                    if to.at.as_ref() != Some(self.site.server().name()) {
+                        (self.postures.taken, self.postures.coming) =
+                            (None, self.postures.coming.take().or(Some(to)));
+                    }
+                    self.set_timer(now.after(RETRY), Timer::Posture);
+                }
             }
             return;
         }
@@ -147,7 +244,8 @@ impl Sessions {
             })
             .collect();
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
-        self.postures.in_force = to;
+        self.postures.setting = to;
+        self.answer_who_waits();
         self.await_posture_ends();
         self.withdraw_barred_releases();
         let services = self.tell_warden();
@@ -168,6 +266,8 @@ impl Sessions {
         }
         let sever = now.after(follow);
         self.set_timer(sever, Timer::Posture);
+        let setting = self.postures.setting.clone();
+        self.say(Output::Set(setting, sever.after(ELSEWHERE), operator.is_some()));
         let barred = self.all_barred();
         let (ending, ended) = (barred.iter().map(|(id, _)| *id).collect(), barred.len());
         self.postures.moving = Some(Moving {
@@ -199,7 +299,7 @@ impl Sessions {
     /// its protection cannot be had, and nobody is given less.
     pub(crate) fn barred_by_posture(&self, id: SessionId) -> Option<String> {
         let Session { record, phase, .. } = self.sessions.get(&id)?;
-        let (posture, name) = (self.posture_at(&record.label), named(&self.postures.in_force));
+        let (posture, name) = (self.posture_at(&record.label), named(&self.postures.setting.in_force));
         let (user, device, label) = (&record.user, &record.device, &record.label);
         if let Some(posture) = posture.filter(|posture| !posture.admits(user, device)) {
             return Some(format!(
@@ -376,15 +476,22 @@ impl Sessions {
             }
         };
         self.say(Output::Audit(entry(&moving.name, said)));
-        if let Some(operator) = moving.operator {
-            self.say(Output::Operator(operator, result));
+        if result.is_ok() {
+            self.say(Output::Kept);
         }
-        // What ended meanwhile.
+        match moving.operator {
+            Some(operator) if result.is_ok() && self.site.federation().is_some() => {
+                self.postures.waiting = Some(Waiting { operator, name: moving.name });
+            }
+            Some(operator) => self.say(Output::Operator(operator, result)),
+            None => {}
+        }
+        // What ended, or came, meanwhile.
         self.posture_due(now);
     }
 
     fn await_posture_ends(&mut self) {
-        let ends: Vec<Time> = self.postures.in_force.iter().filter_map(|one| one.until).collect();
+        let ends: Vec<Time> = self.postures.setting.in_force.iter().filter_map(|one| one.until).collect();
         for end in ends {
             self.set_timer(end, Timer::Posture);
         }
@@ -401,16 +508,18 @@ impl Sessions {
             }
             return;
         }
-        if self.postures.recording {
+        if self.postures.recording || self.take_up(now) {
             return;
         }
         let over = |one: &InForce| one.until.is_some_and(|until| until <= now);
         let (ended, to): (Vec<InForce>, Vec<InForce>) =
-            self.postures.in_force.iter().cloned().partition(over);
+            self.postures.setting.in_force.iter().cloned().partition(over);
         if ended.is_empty() {
             return;
         }
         let (name, said) = (named(&to), format!("the time of {} is over", named(&ended)));
+        // Where it cannot be counted, time brings nothing more: what is in force stays.
+        let Ok(to) = self.next_setting(to) else { return };
         self.record_posture(Change { operator: None, to, name, follow: Posture::FOLLOW }, said);
     }
 }

@@ -212,6 +212,8 @@ impl Sessions {
             Event::Posture(operator, wish) => self.posture_wished(operator, wish, now),
             Event::Moved(label, number, severed) => self.moved(&label, number, severed, now),
             Event::PosturesKept(number) => self.postures_kept(number, now),
+            Event::Set(setting) => self.posture_set_elsewhere(setting, now),
+            Event::Kept(late) => self.posture_kept_elsewhere(&late),
             Event::Try(operator, label) => self.try_label(operator, label),
             Event::Enter(operator, label, what) => self.enter(operator, label, what),
             Event::Access(operator, wish) => self.access_by_operator(operator, wish),

@@ -2,6 +2,7 @@
 
 use levee_policy::Site;
 use levee_policy::site::{Cipher, Protected};
+use levee_session::federation::Setting;
 use levee_session::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,7 @@ struct Server {
     durable: bool,
     said: Vec<Output>,
     log: Vec<(String, String)>,
-    stored: Vec<Vec<InForce>>,
+    stored: Vec<Setting>,
     /// What was said as the session was opened.
     opened: Vec<Output>,
     /// The warden has said nothing of these postures yet.
@@ -106,8 +107,8 @@ impl Server {
                 Output::Commit(commit, entries, changes) => {
                     self.log.extend(entries.into_iter().map(|entry| (entry.object, entry.reason)));
                     for change in changes {
-                        if let Change::Postures(in_force) = change {
-                            self.stored.push(in_force);
+                        if let Change::Postures(setting) = change {
+                            self.stored.push(setting);
                         }
                     }
                     self.machine.handle(Event::Committed(commit, self.durable), self.now);
@@ -144,6 +145,13 @@ impl Server {
     fn in_force(&self) -> Vec<String> {
         self.machine.postures().0.iter().map(|one| one.name.to_string()).collect()
     }
+}
+
+/// These are in force since they were set for this time, here.
+fn set_here(number: u64, names: &[&str]) -> Setting {
+    let in_force = |name: &&str| InForce { name: name.parse().unwrap(), until: None };
+    let at = Some("server.harbour.example".parse().unwrap());
+    Setting { number, at, in_force: names.iter().map(in_force).collect() }
 }
 
 /// What the vault was told, which must be what the keyer was told after it.
@@ -293,7 +301,7 @@ fn a_posture_ends_in_its_time_after_a_restart_as_well() {
     let stored = server.stored.last().unwrap().clone();
     let (_, ciphers) = told(&server.later(Duration::from_secs(2))).unwrap();
     assert_eq!(ciphers.len(), 3);
-    assert!(server.in_force().is_empty() && server.stored.last().unwrap().is_empty());
+    assert!(server.in_force().is_empty() && server.stored.last().unwrap().in_force.is_empty());
 
     let (mut server, _) = Server::new();
     server.machine.take_postures(stored, server.now);
@@ -435,7 +443,7 @@ fn a_stored_session_that_the_posture_does_not_allow_does_not_come_back() {
     };
     let both = vec![stored("ada", "ws1", LABEL, 1), stored("mia", "ws2", MED, 2)];
     let mut machine = Sessions::new(site, both, [], [], [7; 16], now);
-    machine.take_postures(vec![InForce { name: "few".parse().unwrap(), until: None }], now);
+    machine.take_postures(set_here(1, &["few"]), now);
     let (mut log, mut opened) = (vec![], vec![]);
     while let Some(output) = machine.poll() {
         match output {
@@ -504,8 +512,7 @@ fn nothing_of_a_service_that_is_off_passes_or_runs_when_the_change_is_acknowledg
 fn the_warden_is_told_of_stored_postures_before_it_is_asked_for_a_label() {
     let (mut server, _) = Server::new();
     server.unkept = Some(vec![]);
-    let in_force = vec![InForce { name: "quiet".parse().unwrap(), until: None }];
-    server.machine.take_postures(in_force, server.now);
+    server.machine.take_postures(set_here(1, &["quiet"]), server.now);
     server.hear(Event::Tick);
     assert_eq!(server.unkept.unwrap().pop().unwrap().1, ["quiet"]);
 }

@@ -234,9 +234,8 @@ impl World {
                 self.may_have_keys(&record);
                 self.from_keyer.push_back(Event::Renew(record.id));
             }
-            Output::Execute(..) => {}
+            Output::Execute(..) | Output::Operator(..) | Output::Set(..) | Output::Kept => {}
             Output::Postures(number, _) => self.shell.push_back(Event::PosturesKept(number)),
-            Output::Operator(_, _) => {}
             Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
             Output::Pass(..) | Output::NotReleased(..) => self.fail("there is no guard"),
         }

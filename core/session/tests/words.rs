@@ -442,10 +442,15 @@ fn a_statement_is_read_as_it_was_written_within_its_bounds_and_has_one_spelling(
     }
     let small = Statement { epoch: 2, number: 1, ..with(0, 0) };
     let encoded = small.encode();
-    let (front, numbers) = encoded.split_at(encoded.len() - 4);
-    assert_eq!(numbers, [2, 1, 0, 0]);
+    let (front, numbers) = encoded.split_at(encoded.len() - 40);
+    // Behind these, of postures: none was ever set, nothing is left of before, and the digest of none.
+    let (numbers, postures) = numbers.split_at(4);
+    assert_eq!(
+        (numbers, &postures[..4], &postures[4..]),
+        (&[2, 1, 0, 0][..], &[0, 0, 0, 1][..], &[0; 32][..])
+    );
     for wrong in [&[2, 0x81, 0, 0, 0][..], &[2, 1, 0, 0, 0], &[2, 1, 0]] {
-        assert_eq!(Statement::decode(&[front, wrong].concat()), None, "{wrong:?}");
+        assert_eq!(Statement::decode(&[front, wrong, postures].concat()), None, "{wrong:?}");
     }
     let signed = Statement::message(&encoded);
     assert_eq!(signed.strip_prefix(b"levee federation statement\0"), Some(&encoded[..]));

@@ -30,7 +30,7 @@ use levee_ipc::warden::SessiondRequest;
 use levee_ipc::warden::sessiond::SessiondPart;
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, LabelName, Site};
-use levee_session::federation::Publication;
+use levee_session::federation::{Federation, Publication};
 use levee_session::{Change, ClientId, CommitId, CutId, Event, Output, Sessions, Stored, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -489,6 +489,10 @@ impl Daemon {
                 self.tell_keyer(ToKeyer::Ciphers { label, ciphers, key_life });
             }
             Output::Postures(ticket, names) => self.ask_warden(SessiondRequest::Postures { names, ticket }),
+            Output::Set(setting, until, awaited) => {
+                self.federation(|machine, now| machine.set(setting, until, awaited, now));
+            }
+            Output::Kept => self.federation(Federation::kept),
             Output::Revoke(session) => self.tell_keyer(ToKeyer::Revoke(session)),
             Output::Publish(record) if self.federated.machine.is_none() => {
                 let why = "the server has only begun".to_owned();

@@ -53,6 +53,15 @@ impl Federated {
         Some(FederationStatus { member, others, theirs: theirs as u64, strange })
     }
 
+    /// Whether a posture can be set now, which is in force at all servers then.
+    pub fn may_set(&self, site: &Site) -> Result<(), String> {
+        match (&self.machine, site.federation()) {
+            (_, None) => Ok(()),
+            (Some(machine), _) => machine.may_set(),
+            (None, Some(_)) => Err("this server has only begun; try again in a moment".to_owned()),
+        }
+    }
+
     /// When time is next.
     pub fn deadline(&self) -> Option<Time> {
         self.machine.as_ref().and_then(Federation::deadline)
@@ -69,7 +78,9 @@ impl Daemon {
         let begin = if ran { now.after(lease) } else { now };
         let (site, name) = (self.site.name().clone(), self.site.server().name().clone());
         let peers = federation.peers().iter().map(|peer| peer.name().clone());
-        self.federated.machine = Some(Federation::new(site, name, peers, lease, begin));
+        let machine = Federation::new(site, name, peers, lease, begin);
+        let postures = (self.site.postures_digest(), self.machine.setting().clone());
+        self.federated.machine = Some(machine.with_postures(postures.0, postures.1));
         // Sessions of the run before, which ended with it.
         for record in std::mem::take(&mut self.withdrawals) {
             self.federation(|machine, now| machine.withdraw(&record, now));
@@ -103,18 +114,10 @@ impl Daemon {
         let believed = statements.believe(fd);
         let unbelieved = statements.unbelieved(now);
         unbelieved.iter().for_each(|(server, _)| statements.forget(server));
-        let note = |object: String, verdict: Verdict, reason: String| Entry {
-            user: None,
-            host: None,
-            label: None,
-            action: Action::Run,
-            object,
-            verdict,
-            reason,
-        };
+        let note = |object: String, reason: String| denied(Action::Run, object, reason);
         if let Err(why) = believed {
             let object = "servers' revocation list".to_owned();
-            return self.note(note(object, Verdict::Denied, format!("{why}: the one before it holds")));
+            return self.note(note(object, format!("{why}: the one before it holds")));
         }
         for (server, why) in unbelieved {
             if server == me {
@@ -124,11 +127,7 @@ impl Daemon {
             } else {
                 self.federation(|machine, now| machine.disown(&server, now));
             }
-            self.note(note(
-                format!("server {server}"),
-                Verdict::Denied,
-                format!("{why}: it is believed no more"),
-            ));
+            self.note(note(format!("server {server}"), format!("{why}: it is believed no more")));
         }
     }
 
@@ -220,6 +219,14 @@ impl Daemon {
                 Said::Published(session, what) => self.handle(Event::Published(session, what)),
                 Said::Clash(session) => self.handle(Event::Clash(session)),
                 Said::Withdrawn(session) => self.handle(Event::Withdrawn(session)),
+                Said::Set(setting) => self.handle(Event::Set(setting)),
+                Said::Kept(late) => self.handle(Event::Kept(late)),
+                Said::Unlike(server) => {
+                    let why = format!(
+                        "server {server} has set postures that its site file has otherwise than this one's: they are not taken up here"
+                    );
+                    self.note(denied(Action::Posture, "postures".to_owned(), why));
+                }
             }
         }
     }
@@ -229,6 +236,11 @@ impl Daemon {
         self.ask_to_sign(ToSigner::Statement(signing.statement.clone()));
         self.federated.signing = Some(signing);
     }
+}
+
+/// Something of another server's that is not obeyed.
+fn denied(action: Action, object: String, reason: String) -> Entry {
+    Entry { user: None, host: None, label: None, action, object, verdict: Verdict::Denied, reason }
 }
 
 /// Whether the site has several servers.

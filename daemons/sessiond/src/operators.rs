@@ -247,7 +247,10 @@ impl Daemon {
                 operator.state = State::Ending;
                 let operator::Posture { name: posture, seconds, reason } = wish;
                 let lasting = seconds.map(Duration::from_secs);
-                self.handle(Event::Posture(id, Wish { posture, lasting, reason }));
+                match self.federated.may_set(&self.site) {
+                    Ok(()) => self.handle(Event::Posture(id, Wish { posture, lasting, reason })),
+                    Err(why) => self.operators.ended(id, Err(why)),
+                }
             }
             Command::Accesses(label) => {
                 operator.link.send(match self.site.label(&label) {

@@ -134,7 +134,7 @@ impl Statements {
 mod tests {
     use super::*;
     use levee_ipc::device::Curve;
-    use levee_ipc::federation::Passport;
+    use levee_ipc::federation::{Passport, Setting};
     use rcgen::{
         CertificateParams, IsCa, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, SigningKey as _,
     };
@@ -208,7 +208,8 @@ mod tests {
 
     fn statement(server: &str, number: u64) -> Statement {
         let (site, server) = ("harbour".parse().unwrap(), server.parse().unwrap());
-        Statement { site, server, epoch: 5, number, words: vec![], pages: vec![[3; 32]] }
+        let (words, pages, setting) = (vec![], vec![[3; 32]], Setting::default());
+        Statement { site, server, epoch: 5, number, words, pages, setting, is_kept: true, postures: [0; 32] }
     }
 
     fn envelope(sealed: Sealed, key: &KeyPair, statement: &Statement) -> Envelope {

@@ -1,7 +1,8 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
 use levee_policy::{LabelName, ServiceName, UserName};
-use levee_session::{Access, Change, InForce, REST, SessionId, Stored, Time};
+use levee_session::federation::Setting;
+use levee_session::{Access, Change, REST, SessionId, Stored, Time};
 use redb::{
     BackendError, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition,
 };
@@ -26,6 +27,8 @@ const KNOWN: TableDefinition<'_, &str, [u8; 32]> = TableDefinition::new("known")
 const CODES: TableDefinition<'_, &str, u64> = TableDefinition::new("codes");
 /// One row, under an empty key: postcard of the list of [`InForce`].
 const POSTURES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("postures");
+/// Beside the postures themselves, which have no name there: when and where they were set.
+const SET: &str = "set";
 /// Label, service and user, a line each → whether that user reaches that service there, as somebody has said.
 const ACCESSES: TableDefinition<'_, &str, bool> = TableDefinition::new("accesses");
 const FILE: &str = "sessions.redb";
@@ -235,13 +238,18 @@ impl Store {
         Ok(taken)
     }
 
-    /// The postures in force.
-    pub fn postures(&mut self) -> Result<Vec<InForce>, StoreError> {
+    /// The postures in force, and when and where they were set.
+    pub fn postures(&mut self) -> Result<Setting, StoreError> {
         let read = self.database()?.begin_read()?;
-        match read.open_table(POSTURES)?.get("")? {
-            None => Ok(Vec::new()),
-            Some(row) => postcard::from_bytes(row.value()).map_err(other),
-        }
+        let table = read.open_table(POSTURES)?;
+        let Some(row) = table.get("")? else { return Ok(Setting::default()) };
+        let in_force = postcard::from_bytes(row.value()).map_err(other)?;
+        // A store of before servers told each other has not this one.
+        let (number, at) = match table.get(SET)? {
+            None => (0, None),
+            Some(row) => postcard::from_bytes(row.value()).map_err(other)?,
+        };
+        Ok(Setting { number, at, in_force })
     }
 
     /// What has been said of who reaches a service.
@@ -293,9 +301,11 @@ impl Store {
                     Change::Code(user, step) => drop(codes.insert(user.as_str(), *step)?),
                     Change::Known(key, Some(digest)) => drop(known.insert(key.as_str(), *digest)?),
                     Change::Known(key, None) => drop(known.remove(key.as_str())?),
-                    Change::Postures(in_force) => {
+                    Change::Postures(Setting { number, at, in_force }) => {
                         let bytes = postcard::to_allocvec(in_force).map_err(other)?;
                         postures.insert("", bytes.as_slice())?;
+                        let bytes = postcard::to_allocvec(&(number, at)).map_err(other)?;
+                        postures.insert(SET, bytes.as_slice())?;
                     }
                     Change::Access(Access { label, service, user, admits }, counts) => {
                         let key = format!("{label}\n{service}\n{user}");

@@ -1,6 +1,6 @@
 //! The signer as a process; the test is the warden and the clients at the other ends of its channels.
 
-use levee_ipc::federation::Statement;
+use levee_ipc::federation::{Setting, Statement};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner, Use};
 use levee_ipc::warden::signer::{SignerPart as Part, Unusable};
 use levee_ipc::warden::{Order, Place, Said};
@@ -521,6 +521,9 @@ fn what_a_server_says_to_the_others_is_signed_for_sessiond_alone_and_each_number
         number,
         words: vec![],
         pages: vec![],
+        setting: Setting::default(),
+        is_kept: true,
+        postures: [0; 32],
     };
     let state = |channel: &Channel, epoch, number| {
         let answer = ask(channel, &ToSigner::Statement(Box::new(statement(epoch, number))));

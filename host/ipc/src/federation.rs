@@ -8,7 +8,7 @@ use crate::sealed;
 use levee_policy::DomainName;
 use serde::{Deserialize, Serialize};
 
-pub use levee_session::federation::{PAGE, PAGES, PEERS, Statement, Word};
+pub use levee_session::federation::{PAGE, PAGES, PEERS, Setting, Statement, Word};
 
 /// The most bytes of an envelope as it is written.
 pub const ENVELOPE: usize = 30 * 1024;
@@ -156,6 +156,7 @@ impl Envelope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_session::{InForce, Time};
 
     fn sealed() -> Sealed {
         let server = "two.example".parse().unwrap();
@@ -199,6 +200,8 @@ mod tests {
         };
         let word =
             |n| Word { server: name(n), epoch: u64::MAX, heard: u64::MAX, granted: u64::MAX, done: u64::MAX };
+        let until = Some(Time::from_millis(u64::MAX));
+        let in_force = InForce { name: "p".repeat(32).parse().unwrap(), until };
         let statement = Statement {
             site: "harbourharbo".parse().unwrap(),
             server: name(99),
@@ -206,6 +209,9 @@ mod tests {
             number: u64::MAX,
             words: (0..PEERS).map(word).collect(),
             pages: vec![[0xff; 32]; PAGES],
+            setting: Setting { number: u64::MAX >> 1, at: Some(name(99)), in_force: vec![in_force; 16] },
+            is_kept: true,
+            postures: [0xff; 32],
         };
         let mut sealed = sealed();
         sealed.passport.server = name(99);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use levee_policy::DomainName;
-use levee_session::federation::{Federation, PAGES, PEERS, Said, Statement, Word};
+use levee_session::federation::{Federation, PAGES, PEERS, Said, Setting, Statement, Word};
 use levee_session::{SessionId, Stored, Time};
 use sha2::{Digest as _, Sha256};
 
@@ -29,6 +29,9 @@ fn stating(number: u64, page: &[u8], granted: u64) -> Statement {
         number,
         words: vec![word],
         pages: vec![Sha256::digest(page).into()],
+        setting: Setting::default(),
+        is_kept: true,
+        postures: [0; 32],
     }
 }
 
@@ -79,6 +82,12 @@ fn serve(server: &mut Federation, used: &mut BTreeSet<SessionId>, last: &mut u64
                 server.cut(id, now);
             }
             Said::Until(_, until) => assert!(until <= now.after(TTL), "longer than a lease"),
+            Said::Set(setting) => {
+                assert!(setting.number > 0 && setting.in_force.len() <= 16, "what no operator can have set");
+                server.set(setting, now.after(TTL), false, now);
+                server.kept(now);
+            }
+            Said::Unlike(_) | Said::Kept(_) => {}
             Said::Fence(_) | Said::Published(..) | Said::Clash(_) | Said::Withdrawn(_) => {}
         }
     }

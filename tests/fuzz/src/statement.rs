@@ -3,7 +3,8 @@
 //!
 //! Input: a byte that says which, then the octets. What is read has one spelling and is read to the last octet, within its bounds.
 
-use levee_ipc::federation::{ENVELOPE, Envelope, PAGES, PEERS, Passport, Sealed, Statement, Word};
+use levee_ipc::federation::{ENVELOPE, Envelope, PAGES, PEERS, Passport, Sealed, Setting, Statement, Word};
+use levee_session::InForce;
 
 /// Runs the target on one input.
 pub fn run(input: &[u8]) {
@@ -45,6 +46,8 @@ fn ends_where_it_ends(octets: &[u8], is_read: impl Fn(&[u8]) -> bool) {
 pub fn honest() -> [(&'static str, Vec<u8>); 3] {
     let server = |name: &str| name.parse().expect("a name");
     let word = Word { server: server("two.example"), epoch: 7, heard: 300, granted: 299, done: 12 };
+    let in_force = vec![InForce { name: "siege".parse().expect("a name"), until: None }];
+    let setting = Setting { number: 3, at: Some(server("two.example")), in_force };
     let statement = Statement {
         site: "harbour".parse().expect("a name"),
         server: server("one.example"),
@@ -52,6 +55,9 @@ pub fn honest() -> [(&'static str, Vec<u8>); 3] {
         number: 41,
         words: vec![word],
         pages: vec![[1; 32], [0; 32]],
+        setting,
+        is_kept: true,
+        postures: [2; 32],
     };
     let curve = levee_ipc::device::Curve::P256;
     let (server, serial) = (server("one.example"), vec![0x41; 16]);

@@ -115,6 +115,72 @@ fn a_server_that_hangs_passes_nothing_beyond_its_lease_and_goes_on_when_it_wakes
 }
 
 #[test]
+fn a_posture_that_is_set_at_one_server_is_in_force_at_both_when_it_is_acknowledged() {
+    const LABEL: &str = "SECRET//NATO,MED";
+    const POSTURES: &str = r#"
+[[posture]]
+name = "siege"
+ciphers = ["chacha20-poly1305"]
+follow = "5s"
+[[posture]]
+name = "few"
+people = ["mia"]
+"#;
+    let two = Two::up("stance", &format!("{SITE}{POSTURES}"), &["ws1"]);
+    let world = &two.world;
+    let posture = |run: &str, arguments: &[&str]| {
+        world.levee(&[&["posture"], arguments, &["--run", &text(&world.path(run))]].concat())
+    };
+    // What the tunnels of both are sealed by, and the postures in force there.
+    let there = |run: &str| {
+        let status = two.status(run);
+        let sas = status["vaults"][LABEL]["sas"].as_array().into_iter().flatten();
+        let suites: Vec<String> = sas.map(|sa| sa["suite"].as_str().expect("a suite").to_owned()).collect();
+        let in_force = status["postures"].as_array().into_iter().flatten();
+        (suites, in_force.map(|one| one["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>())
+    };
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    for page in [HERE, THERE] {
+        world.fetch("ws1", page).ok();
+    }
+    posture("run", &["set", "siege", "--reason", "drill"]).ok();
+    for run in ["run", "second-run"] {
+        let (suites, in_force) = there(run);
+        assert_eq!(in_force, ["siege"], "{run}");
+        assert!(!suites.is_empty() && suites.iter().all(|suite| suite == "chacha20-poly1305"), "{suites:?}");
+    }
+    for page in [HERE, THERE] {
+        world.fetch("ws1", page).ok();
+    }
+    // At the other server somebody ends it, for both.
+    posture("second-run", &["set", "default"]).ok();
+    for run in ["run", "second-run"] {
+        let (suites, in_force) = there(run);
+        assert!(in_force.is_empty() && suites.iter().all(|suite| suite == "aes-256-gcm"), "{suites:?}");
+    }
+    let log = world.levee(&["audit", "show", "--state", &text(&world.path("state"))]).ok();
+    assert!(log.contains("set at two.harbour.example, after siege"), "{log}");
+    // One that cannot hear of it is named, and takes it up when it can.
+    two.cut_off("two", true);
+    let refused = posture("run", &["set", "siege"]).refused();
+    assert!(refused.contains("but not at two.harbour.example"), "{refused}");
+    assert!(posture("second-run", &["set", "siege"]).refused().contains("cut off from the others"));
+    two.cut_off("two", false);
+    two.joined();
+    eventually(Duration::from_secs(30), "it has what was set", || there("second-run").1 == ["siege"]);
+    eventually(Duration::from_secs(60), "both are used again", || {
+        world.fetch("ws1", HERE).status == 0 && world.fetch("ws1", THERE).status == 0
+    });
+    assert_eq!(there("second-run").0, ["chacha20-poly1305"]);
+    // Over a restart of one, what it was told stays; and nobody has a session there whom a posture bars.
+    posture("second-run", &["set", "few"]).ok();
+    assert_eq!(there("run").1, ["siege", "few"]);
+    world.fetch("ws1", HERE).refused();
+    world.level("ws1", LABEL).refused();
+}
+
+#[test]
 fn a_server_whose_passport_is_revoked_is_believed_by_nobody_and_comes_back_with_a_new_key() {
     let two = Two::up("unbelieved", SITE, &["ws1"]);
     let world = &two.world;

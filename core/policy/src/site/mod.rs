@@ -250,6 +250,11 @@ impl Site {
         &self.postures
     }
 
+    /// SHA-256 of all that the postures say: where another server's file has the same, the names mean the same there.
+    pub fn postures_digest(&self) -> [u8; 32] {
+        posture::digest(&self.postures)
+    }
+
     /// Which ciphers a label's tunnels may have, the preferred first, where these postures are in force, the last of them over those
     /// before it: those of the last that names the label, else those of `[crypto]`.
     pub fn ciphers<'a>(

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -94,6 +95,12 @@ impl Posture {
     }
 }
 
+/// SHA-256 of all that these say: where two sites have the same, the names mean the same in both.
+pub(super) fn digest(postures: &[Posture]) -> [u8; 32] {
+    // Every field is in what is printed for the programmer, and what it says is of the site file alone.
+    Sha256::digest(format!("{postures:?}")).into()
+}
+
 /// Every `[[posture]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
@@ -116,10 +123,12 @@ pub(super) fn read(
             let what = format!("there are more than {MOST} postures");
             reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, "remove some");
         }
-        if number == 0 && root.get("federation").is_some() {
-            let what = "a posture is one server's, and this site has several";
-            let remedy = "remove the postures: the other servers would go on as before";
-            reader.problem(ProblemKind::BadValue, &keys.span(), what, remedy);
+        if root.get("federation").is_some()
+            && let Some(value) = keys.get("constant-rate")
+        {
+            let what = "no posture has a constant rate where the site has several servers: a workstation hears of it from one of them";
+            let remedy = "take it out, or write `[vault] constant-rate` at all servers";
+            reader.problem(ProblemKind::Overlap, &value.span(), what, remedy);
         }
     }
     Some(read)

@@ -16,16 +16,19 @@
 //! - *Own sessions* pass as long as the server's own statements come back to it: one that is cut off ends everything.
 
 mod peer;
+mod posture;
 mod statement;
 
 use crate::{SessionId, Stored, Time};
 use levee_policy::{DomainName, HostName, SiteName};
 use peer::{Order, Peer};
+use posture::Standing;
 use serde::{Deserialize, Serialize};
 use statement::{Book, Digest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+pub use posture::Setting;
 pub use statement::{PAGE, PAGES, PEERS, Statement, Word};
 
 /// Sessions of other servers that are used: so many in all, and as many of each as there are servers to share them, but not fewer than
@@ -75,6 +78,12 @@ pub enum Said {
     Clash(SessionId),
     /// A session of this server is over at every other.
     Withdrawn(SessionId),
+    /// Postures that were set at another server are to be in force here.
+    Set(Setting),
+    /// Postures that were set at another server cannot be: its site file has others by these names.
+    Unlike(DomainName),
+    /// What this server has set is in force at all others, and nothing of before is left there, but for these, which have not said so in time.
+    Kept(Vec<DomainName>),
 }
 
 /// What became of publishing a session.
@@ -171,6 +180,7 @@ pub struct Federation {
     /// The most sessions of each of them.
     share: usize,
     cutting: BTreeMap<SessionId, Cutting>,
+    standing: Standing,
     /// What in the table is no work of the site's servers.
     strange: u64,
     said: VecDeque<Said>,
@@ -219,6 +229,7 @@ impl Federation {
             share: FEWEST.max(MOST / peers.len().max(1)),
             peers,
             cutting: BTreeMap::new(),
+            standing: Standing::default(),
             strange: 0,
             said: VecDeque::new(),
         }
@@ -271,7 +282,7 @@ impl Federation {
         // What begins or ends waits for these.
         let granted = self.peers.values().map(|peer| peer.granted_until);
         let granted = granted.filter(|until| !self.open.is_empty() && *until > self.now);
-        phase.into_iter().chain(live).chain(granted).min()
+        phase.into_iter().chain(live).chain(granted).chain(self.impatient_at()).min()
     }
 
     /// Time has passed.
@@ -519,8 +530,10 @@ impl Federation {
         peer.heard = (epoch, number);
         let about_me = |word: &&Word| word.server == self.me && word.epoch == self.epoch;
         peer.says = statement.words.iter().find(about_me).cloned();
+        peer.stand(&statement);
         let (heard, granted) = peer.says.as_ref().map_or((0, 0), |word| (word.heard, word.granted));
         self.add_strange(changes.strange);
+        self.hear_setting(name);
         for id in &changes.removed {
             self.vanish(name, *id, epoch, before);
         }
@@ -529,6 +542,7 @@ impl Federation {
         }
         let lease = self.sent_at(granted).map(|at| at.after(self.span()));
         let fresh = self.sent_at(heard).is_some_and(|at| at.after(self.ttl) > now);
+        let fresh = fresh && self.peers.get(name).is_some_and(|peer| self.may_be_granted(peer, now));
         let Some(peer) = self.peers.get_mut(name) else { return };
         // Somebody waits to hear that this was heard.
         let mut wanted = anew || !changes.removed.is_empty() || !changes.added.is_empty();
@@ -627,6 +641,9 @@ impl Federation {
             number,
             words: self.words(),
             pages: digests,
+            setting: self.standing.setting.clone(),
+            is_kept: !self.standing.is_moving,
+            postures: self.standing.postures,
         };
         self.sent.push_back(Sent { number, at: now, digest: statement.digest() });
         if self.sent.len() > REMEMBERED {
@@ -659,6 +676,7 @@ impl Federation {
 
     /// Beginnings that every server has heard of, and ends that every server has carried out, or no longer can hold up.
     fn settle(&mut self, now: Time) {
+        self.settle_setting(now);
         let member = matches!(self.phase, Phase::Member(..));
         let without = |peer: &Peer| peer.granted_until <= now;
         let mut settled = Vec::new();

@@ -1,5 +1,6 @@
 //! Another server, as this one knows it.
 
+use super::posture::Setting;
 use super::statement::{Digest, NONE, Statement, Word, read};
 use crate::{SessionId, Stored, Time};
 use levee_policy::HostName;
@@ -70,6 +71,10 @@ pub(super) struct Peer {
     pub granted_until: Time,
     /// Sessions of this server whose workstation has one of its, too.
     pub clashes: BTreeSet<SessionId>,
+    /// Which postures it has in force, whether nothing of before is left at it, and the digest of those of its site file.
+    pub setting: Setting,
+    pub is_kept: bool,
+    pub postures: Digest,
 }
 
 impl Peer {
@@ -88,7 +93,16 @@ impl Peer {
             granted: (0, 0),
             granted_until,
             clashes: BTreeSet::new(),
+            setting: Setting::default(),
+            is_kept: false,
+            postures: NONE,
         }
+    }
+
+    /// Takes what a statement says of postures.
+    pub(super) fn stand(&mut self, statement: &Statement) {
+        self.setting = statement.setting.clone();
+        (self.is_kept, self.postures) = (statement.is_kept, statement.postures);
     }
 
     /// Takes note of a statement whose signature is good.
@@ -205,6 +219,7 @@ impl Peer {
             seen.whole = false;
         }
         (self.pending, self.says, self.live, self.until) = (None, None, false, Time::default());
+        (self.setting, self.is_kept) = (Setting::default(), false);
         self.pages.clear();
         self.sessions.clear();
         self.devices.clear();

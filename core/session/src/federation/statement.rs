@@ -1,6 +1,7 @@
 //! What a server says to the others of its site: one signed statement, and pages with its sessions, which the statement names by
 //! their digests. Whoever carries them can keep them back, and can change nothing in them.
 
+use super::posture::Setting;
 use crate::{SessionId, Stored};
 use levee_policy::{DomainName, SiteName};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,12 @@ pub struct Statement {
     pub words: Vec<Word>,
     /// The pages with its live sessions, by digest.
     pub pages: Vec<Digest>,
+    /// Which postures are in force at it.
+    pub setting: Setting,
+    /// Nothing is left at it that these do not allow.
+    pub is_kept: bool,
+    /// SHA-256 of the postures of its site file: where they are others, a name means something else.
+    pub postures: Digest,
 }
 
 /// How a server stands to another.
@@ -66,6 +73,7 @@ impl Statement {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (statement, rest): (Self, _) = postcard::take_from_bytes(bytes).ok()?;
         let bounded = statement.words.len() <= PEERS && statement.pages.len() <= PAGES;
+        let bounded = bounded && statement.setting.is_sound();
         // No second spelling of one thing.
         (bounded && rest.is_empty() && statement.encode() == bytes).then_some(statement)
     }

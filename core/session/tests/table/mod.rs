@@ -132,5 +132,15 @@ impl Site {
 
 /// A statement of somebody with these sessions, in one page.
 pub fn statement_of(server: &str, epoch: u64, number: u64, words: Vec<Word>) -> Statement {
-    Statement { site: "harbour".parse().unwrap(), server: name(server), epoch, number, words, pages: vec![] }
+    Statement {
+        site: "harbour".parse().unwrap(),
+        server: name(server),
+        epoch,
+        number,
+        words,
+        pages: vec![],
+        setting: Setting::default(),
+        is_kept: true,
+        postures: [0; 32],
+    }
 }

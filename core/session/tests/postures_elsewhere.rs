@@ -1,0 +1,185 @@
+//! Postures that are set at another server of the site are taken up here; who sets one waits for the others.
+
+use levee_policy::{DomainName, Site};
+use levee_session::federation::Setting;
+use levee_session::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SITE: &str = concat!(
+    include_str!("../../../conf/small/site.toml"),
+    r#"
+[federation]
+etcd = ["10.77.0.9:2379"]
+etcd-name = "etcd.harbour.example"
+[[federation.peer]]
+name = "two.harbour.example"
+address = "10.77.0.2"
+inner-address = "10.80.0.2"
+inner-pool = "10.80.2.0/24"
+[[posture]]
+name = "siege"
+ciphers = ["chacha20-poly1305"]
+follow = "4s"
+[[posture]]
+name = "quiet"
+services = []
+"#
+);
+const OPERATOR: OperatorId = OperatorId(9);
+const HERE: &str = "server.harbour.example";
+const THERE: &str = "two.harbour.example";
+
+struct Server {
+    machine: Sessions,
+    now: Time,
+    durable: bool,
+    log: Vec<(String, String)>,
+    /// What was said of settings, and to the operator.
+    said: Vec<String>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let now = Time::from_millis(1_000_000_000);
+        let site = Arc::new(Site::parse(SITE).unwrap());
+        let machine = Sessions::new(site, vec![], [], [], [7; 16], now);
+        Self { machine, now, durable: true, log: vec![], said: vec![] }
+    }
+
+    fn hear(&mut self, event: Event) -> Vec<String> {
+        self.machine.handle(event, self.now);
+        while let Some(output) = self.machine.poll() {
+            match output {
+                Output::Commit(commit, entries, _) => {
+                    self.log.extend(entries.into_iter().map(|entry| (entry.object, entry.reason)));
+                    self.machine.handle(Event::Committed(commit, self.durable), self.now);
+                }
+                Output::Audit(entry) => self.log.push((entry.object, entry.reason)),
+                Output::Postures(number, _) => self.machine.handle(Event::PosturesKept(number), self.now),
+                Output::Set(setting, until, awaited) => {
+                    let (number, until) = (setting.number, until.since(self.now).as_secs());
+                    let at = setting.at.unwrap();
+                    self.said.push(format!("set {number} at {at} for {until} s, awaited: {awaited}"));
+                }
+                Output::Kept => self.said.push("kept".to_owned()),
+                Output::Operator(OPERATOR, result) => self.said.push(format!("{result:?}")),
+                other => panic!("{other:?}"),
+            }
+        }
+        std::mem::take(&mut self.said)
+    }
+
+    fn wish(&mut self, posture: &str, lasting: Option<Duration>) -> Vec<String> {
+        let posture = Some(posture.parse().unwrap());
+        self.hear(Event::Posture(OPERATOR, Wish { posture, lasting, reason: String::new() }))
+    }
+
+    fn elsewhere(&mut self, number: u64, names: &[&str]) -> Vec<String> {
+        let in_force =
+            names.iter().map(|name| InForce { name: name.parse().unwrap(), until: None }).collect();
+        self.hear(Event::Set(Setting { number, at: Some(name(THERE)), in_force }))
+    }
+
+    fn later(&mut self, time: Duration) -> Vec<String> {
+        self.now = self.now.after(time);
+        self.hear(Event::Tick)
+    }
+
+    fn in_force(&self) -> Vec<String> {
+        self.machine.postures().0.iter().map(|one| one.name.to_string()).collect()
+    }
+}
+
+fn name(text: &str) -> DomainName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn who_sets_a_posture_is_answered_when_all_servers_have_it_or_hears_which_has_not() {
+    let mut server = Server::new();
+    let set = format!("set 1 at {HERE} for 19 s, awaited: true");
+    assert_eq!(server.wish("siege", None), [set, "kept".to_owned()]);
+    assert!(server.machine.postures().1, "the others have not said so");
+    assert!(server.wish("quiet", None).concat().contains("under way"));
+    assert_eq!(server.hear(Event::Kept(vec![])), ["Ok(())"]);
+    assert!(!server.machine.postures().1);
+    assert_eq!(server.hear(Event::Kept(vec![])), [""; 0], "once");
+    server.wish("quiet", None);
+    let late = server.hear(Event::Kept(vec![name(THERE)]));
+    assert!(late.concat().contains(&format!("but not at {THERE}")), "{late:?}");
+    assert_eq!(server.in_force(), ["siege", "quiet"], "it is in force all the same");
+}
+
+#[test]
+fn what_was_set_elsewhere_is_recorded_and_in_force_and_what_came_before_it_is_nothing() {
+    let mut server = Server::new();
+    server.wish("siege", None);
+    server.hear(Event::Kept(vec![]));
+    let set = |number| format!("set {number} at {THERE} for 25 s, awaited: false");
+    assert_eq!(server.elsewhere(3, &["quiet"]), [set(3), "kept".to_owned()]);
+    assert_eq!(server.in_force(), ["quiet"]);
+    assert!(
+        server.log.contains(&("quiet".into(), format!("set at {THERE}, after siege"))),
+        "{:?}",
+        server.log
+    );
+    // Old words, and the same again.
+    for number in [0, 1, 2, 3] {
+        assert_eq!(server.elsewhere(number, &["siege"]), [""; 0]);
+    }
+    assert_eq!(server.in_force(), ["quiet"]);
+    // Of two with one number, the same counts at every server: this one's name comes first, so the other's.
+    server.later(Duration::from_secs(5));
+    assert_eq!(server.wish("siege", None).first(), Some(&format!("set 4 at {HERE} for 19 s, awaited: true")));
+    let said = server.elsewhere(4, &[]);
+    assert!(said[0].contains("before all others had said so, it became default"), "{said:?}");
+    assert_eq!(said[1..], [set(4), "kept".to_owned()]);
+    assert_eq!(server.hear(Event::Kept(vec![])), [""; 0], "nobody waits any more");
+    assert!(server.in_force().is_empty() && !server.machine.postures().1);
+}
+
+#[test]
+fn others_words_are_taken_up_seldom_and_the_last_of_them() {
+    let mut server = Server::new();
+    server.elsewhere(1, &["siege"]);
+    for number in 2..=100 {
+        assert_eq!(server.elsewhere(number, if number % 2 == 0 { &["quiet"] } else { &[] }), [""; 0]);
+    }
+    assert_eq!(server.later(Duration::from_secs(4)), [""; 0]);
+    let said = server.later(Duration::from_secs(1));
+    assert!(said[0].starts_with("set 100 at"), "{said:?}");
+    assert_eq!((server.in_force(), server.log.len()), (vec!["quiet".to_owned()], 4));
+}
+
+#[test]
+fn what_cannot_be_recorded_or_is_no_posture_here_is_not_in_force_and_not_said_to_be() {
+    let mut server = Server::new();
+    server.durable = false;
+    assert_eq!(server.elsewhere(1, &["siege"]), [""; 0]);
+    assert!(server.in_force().is_empty());
+    server.durable = true;
+    let said = server.later(RETRY);
+    assert!(said[0].starts_with("set 1 at"), "{said:?}");
+    assert_eq!(server.in_force(), ["siege"]);
+    server.later(Duration::from_secs(5));
+    assert_eq!(server.elsewhere(2, &["flood"]), [""; 0]);
+    assert_eq!(server.in_force(), ["siege"]);
+    assert!(server.log.last().unwrap().1.contains("has no such posture"), "{:?}", server.log);
+}
+
+#[test]
+fn what_time_ends_is_said_with_a_number_of_its_own() {
+    let mut server = Server::new();
+    server.wish("siege", Some(Duration::from_secs(60)));
+    server.hear(Event::Kept(vec![]));
+    let said = server.later(Duration::from_secs(60));
+    assert_eq!(said, [format!("set 2 at {HERE} for 25 s, awaited: false"), "kept".to_owned()]);
+    assert!(server.in_force().is_empty());
+    // No number is beyond the greatest: what another server says of it changes nothing, and nothing is set any more.
+    let greatest = u64::MAX >> 1;
+    server.later(Duration::from_secs(5));
+    assert!(server.elsewhere(greatest, &[]).concat().contains(&greatest.to_string()));
+    assert!(server.wish("siege", None).concat().contains("as often as can be counted"));
+    assert!(server.in_force().is_empty());
+}
