@@ -3,8 +3,8 @@
 
 mod table;
 
-use levee_session::Time;
 use levee_session::federation::*;
+use levee_session::{InForce, Time};
 use std::time::Duration;
 use table::*;
 
@@ -213,4 +213,37 @@ fn without_a_word_about_this_server_none_of_the_others_sessions_is_used() {
         while site.one().poll().is_some() {}
         assert!(site.now < from.after(TTL), "no longer than a lease");
     }
+}
+
+#[test]
+fn postures_that_no_operator_can_have_set_or_that_mean_something_else_here_are_not_taken_up() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let two = name("two.example");
+    let mut last = site.said_last("two.example");
+    let siege = vec![InForce { name: "siege".parse().unwrap(), until: None }];
+    let set = |number: u64, in_force: &[InForce]| Setting {
+        number,
+        at: Some(name("two.example")),
+        in_force: in_force.to_vec(),
+    };
+    let mut says = |site: &mut Site, setting: Setting, postures: [u8; 32]| {
+        last = Statement { number: last.number + 1, setting, postures, ..last.clone() };
+        site.said.clear();
+        site.hears(last.clone());
+        let said = site.said.iter().map(|(_, said)| said.clone());
+        said.filter(|said| matches!(said, Said::Set(_) | Said::Unlike(_))).collect::<Vec<_>>()
+    };
+    let strange = site.one().strange();
+    assert_eq!(says(&mut site, set((1 << 32) + 1, &[]), [0; 32]), []);
+    assert_eq!(site.one().strange(), strange + 1);
+    // The postures of another file, and then their end, which means the same in every file.
+    assert_eq!(says(&mut site, set(7, &siege), [1; 32]), [Said::Unlike(two.clone())]);
+    assert_eq!(says(&mut site, set(7, &siege), [1; 32]), [], "once");
+    assert!(site.one().may_set().unwrap_err().contains("the site file of two.example has other postures"));
+    assert_eq!(says(&mut site, set(8, &[]), [1; 32]), [Said::Set(set(8, &[]))]);
+    let furthest = set(1 << 32, &siege);
+    assert_eq!(says(&mut site, furthest.clone(), [0; 32]), [Said::Set(furthest)]);
+    assert_eq!(site.one().may_set(), Ok(()));
+    assert_eq!(says(&mut site, set(9, &[]), [0; 32]), [], "what came before");
+    assert_eq!(site.one().strange(), strange + 1);
 }

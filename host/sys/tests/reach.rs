@@ -7,6 +7,7 @@ use levee_sys::reach::{Rule, within};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::sync::{Mutex, PoisonError};
 
 fn rule(to: &str, bits: u8, ports: std::ops::RangeInclusive<u16>, may: bool) -> Rule {
     Rule { to: (to.parse().unwrap(), bits), ports, may }
@@ -17,8 +18,12 @@ fn listener(address: &str) -> UdpSocket {
     UdpSocket::bind((address.parse::<IpAddr>().unwrap(), 0)).unwrap()
 }
 
+/// The process is in the group for a moment, with all that another test makes meanwhile.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn datagrams_go_where_the_first_rule_that_knows_the_destination_lets_them_and_nowhere_else() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("levee-test-{}-reach", std::process::id());
     let limits = Limits { memory: 64 << 20, processes: 64, cpu_percent: Limits::ANY_TIME };
     let mut group = Cgroup::create(&name, limits).expect("a control group; run as root");
@@ -63,6 +68,7 @@ fn datagrams_go_where_the_first_rule_that_knows_the_destination_lets_them_and_no
 
 #[test]
 fn whichever_of_its_addresses_a_datagram_names_what_is_for_this_host_goes_where_it_may_here() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let name = format!("levee-test-{}-here", std::process::id());
     let limits = Limits { memory: 64 << 20, processes: 64, cpu_percent: Limits::ANY_TIME };
     let mut group = Cgroup::create(&name, limits).expect("a control group; run as root");

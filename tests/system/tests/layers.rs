@@ -172,8 +172,11 @@ fn a_second_tunnel_that_is_taken_over_reaches_its_peers_and_nobody_else() {
     let interface = "p0";
     world.server_sh("ip", &["address", "add", "192.0.2.7/24", "dev", interface]).ok();
     world.server_sh("ip", &["address", "add", "fd77::7/64", "dev", interface, "nodad"]).ok();
-    let shown =
-        world.server_sh("ip", &["-o", "-6", "address", "show", "dev", interface, "scope", "link"]).ok();
+    // Before the kernel knows that nobody else has it, it is not the host's: what is for it goes out to the link.
+    let show =
+        || world.server_sh("ip", &["-o", "-6", "address", "show", "dev", interface, "scope", "link"]).ok();
+    eventually(Duration::from_secs(10), "it is the host's", || !show().contains("tentative"));
+    let shown = show();
     let own = shown.split_ascii_whitespace().find_map(|word| word.strip_suffix("/64")).expect("its own");
     let own = format!("{own}%{interface} 5353");
     let server = reaches(

@@ -48,6 +48,9 @@ impl Setting {
 
 /// No server says a number beyond it.
 const LAST: u64 = u64::MAX >> 1;
+/// So far beyond this server's own a number is believed: more than operators set in the life of a site, and so few that whoever has one server's
+/// key does not come to [`LAST`], since what others say is taken up seldom.
+const AHEAD: u64 = 1 << 32;
 
 /// How this server stands to the postures of all.
 #[derive(Debug, Default)]
@@ -118,6 +121,9 @@ impl Federation {
         let (setting, standing) = (&peer.setting, &mut self.standing);
         if !setting.is_after(&standing.setting) || !setting.is_after(&standing.told) {
             return;
+        }
+        if setting.number.saturating_sub(standing.setting.number) > AHEAD {
+            return self.add_strange(1);
         }
         standing.told = setting.clone();
         let means = setting.in_force.is_empty() || peer.postures == standing.postures;
