@@ -1,8 +1,14 @@
 //! The keys that a receiver takes: the channel's, and while it is followed by another that one, too.
 
-use crate::header::{Header, Run};
+use crate::header::{Header, Kind, Run};
 use crate::seal::{Sealed, Secret, fingerprint};
 use levee_esp::{AeadError, AeadProvider};
+
+/// Up to where a key that counts no more says that a run was sent, if there is such a key.
+pub(crate) fn dropped(by: &Opened, keys: &[Key]) -> Option<u64> {
+    let counts = |mark: u64| mark == 0 || keys.iter().any(|key| key.mark == mark);
+    by.iter().filter(|(mark, _)| !counts(*mark)).map(|(_, to)| *to).max()
+}
 
 /// The keys of a channel.
 #[derive(Debug)]
@@ -46,13 +52,16 @@ impl Key {
 #[derive(Debug)]
 pub(crate) struct Opener {
     pub run: Run,
-    /// By each key, in their order; and whether it has opened one of this run.
-    by: Vec<(Sealed, bool)>,
+    /// By each key, in their order; and up to which block what it has opened of this run says that this was sent.
+    by: Vec<(Sealed, Option<u64>)>,
 }
+
+/// Up to which blocks a run was sent as keys say that opened something of it: each by its mark, which is 0 for none.
+pub(crate) type Opened = [(u64, u64); 2];
 
 impl Opener {
     pub fn new(library: &dyn AeadProvider, keys: &[Key], run: Run) -> Result<Self, AeadError> {
-        let by = keys.iter().map(|key| Ok((key.secret.of_run(library, run)?, false)));
+        let by = keys.iter().map(|key| Ok((key.secret.of_run(library, run)?, None)));
         Ok(Self { run, by: by.collect::<Result<_, _>>()? })
     }
 
@@ -62,19 +71,24 @@ impl Opener {
         library: &dyn AeadProvider,
         keys: &[Key],
         run: Run,
-        by: [u64; 2],
+        by: Opened,
     ) -> Result<Option<Self>, AeadError> {
         let mut opener = Self::new(library, keys, run)?;
-        for ((_, has), key) in opener.by.iter_mut().zip(keys) {
-            *has = by.contains(&key.mark);
+        for ((_, to), key) in opener.by.iter_mut().zip(keys) {
+            *to = by.iter().find(|(mark, _)| *mark == key.mark).map(|(_, to)| *to);
         }
-        Ok(Some(opener).filter(|opener| opener.by.iter().any(|(_, has)| *has)))
+        Ok(Some(opener).filter(|opener| opener.to().is_some()))
     }
 
-    /// The marks of those keys that have opened something of this run; 0 for none.
-    pub fn by_which(&self, keys: &[Key]) -> [u64; 2] {
-        let mut marks = self.by.iter().zip(keys).filter(|((_, has), _)| *has).map(|(_, key)| key.mark);
-        [marks.next().unwrap_or(0), marks.next().unwrap_or(0)]
+    /// Up to which block those keys that count say that the run was sent.
+    pub fn to(&self) -> Option<u64> {
+        self.by.iter().filter_map(|(_, to)| *to).max()
+    }
+
+    /// The same of each key that has opened something of this run.
+    pub fn by_which(&self, keys: &[Key]) -> Opened {
+        let mut all = self.by.iter().zip(keys).filter_map(|((_, to), key)| Some((key.mark, (*to)?)));
+        [all.next().unwrap_or_default(), all.next().unwrap_or_default()]
     }
 
     /// Whether a key opens a datagram, which stays as it is.
@@ -95,9 +109,10 @@ impl Opener {
             // One that does not open a datagram may leave it another than it was.
             _ => all.find(|((sealed, _), _)| sealed.open(header, &mut datagram.to_vec()).is_ok()),
         };
-        let ((sealed, has), key) = opens.ok_or(AeadError)?;
+        let ((sealed, to), key) = opens.ok_or(AeadError)?;
         let text = sealed.open(header, datagram)?;
-        *has = true;
+        let behind = header.block.saturating_add(u64::from(!matches!(header.kind, Kind::Beat(_))));
+        *to = (*to).max(Some(behind));
         key.opened = key.opened.saturating_add(1);
         Ok(text)
     }

@@ -3,7 +3,7 @@
 use crate::Form;
 use crate::block::{self, Added, Gathering};
 use crate::header::{Header, Kind, OVERHEAD, Run, long};
-use crate::keys::{Key, Keys, Opener};
+use crate::keys::{Key, Keys, Opened, Opener, dropped};
 use levee_esp::AeadProvider;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,21 +51,21 @@ pub struct Place {
     block: u64,
     /// The number of the next message, once it is known.
     message: Option<u64>,
-    /// The marks of the keys that count, or counted then, and opened something of this run; 0 for none.
-    by: [u64; 2],
+    /// Of the keys that count, or counted then, and opened something of this run.
+    by: Opened,
 }
 
 impl Place {
     /// Octets of one that is written.
-    pub const LENGTH: usize = 48;
+    pub const LENGTH: usize = 64;
 
     /// Reads one; `None` where nobody was heard yet, or it is none.
     pub fn read(octets: &[u8]) -> Option<Self> {
         let octets: &[u8; Self::LENGTH] = octets.try_into().ok()?;
-        let [began, random, block, message, first, second] =
-            [0, 8, 16, 24, 32, 40].map(|at| long(octets, at).unwrap_or(0));
+        let [began, random, block, message] = [0, 8, 16, 24].map(|at| long(octets, at).unwrap_or(0));
+        let by = [32, 48].map(|at| (long(octets, at).unwrap_or(0), long(octets, at + 8).unwrap_or(0)));
         let message = (message != u64::MAX).then_some(message);
-        let place = Self { run: Run { began, random }, block, message, by: [first, second] };
+        let place = Self { run: Run { began, random }, block, message, by };
         (*octets != [0; Self::LENGTH]).then_some(place)
     }
 
@@ -73,7 +73,8 @@ impl Place {
     pub fn write(&self) -> [u8; Self::LENGTH] {
         let [first, second] = self.by;
         let message = self.message.unwrap_or(u64::MAX);
-        let all = [self.run.began, self.run.random, self.block, message, first, second];
+        let all =
+            [self.run.began, self.run.random, self.block, message, first.0, first.1, second.0, second.1];
         let mut octets = [0; Self::LENGTH];
         octets.iter_mut().zip(all.into_iter().flat_map(u64::to_be_bytes)).for_each(|(to, from)| *to = from);
         octets
@@ -110,6 +111,8 @@ struct Hearing {
     beat: Option<(Duration, u64, u64)>,
     /// The number of the next message, once it is known.
     message: Option<u64>,
+    /// Somebody may have said it whose key counts no more: the next block says it again.
+    is_doubtful: bool,
 }
 
 impl<L: AeadProvider> Receiver<L> {
@@ -123,7 +126,9 @@ impl<L: AeadProvider> Receiver<L> {
         let keys = Key::all(keys.into(), &[]);
         let heard = place.and_then(|Place { run, block, message, by }| {
             let opener = Opener::after(&library, &keys, run, by).ok().flatten()?;
-            Some(Hearing { opener, next: block, blocks: BTreeMap::new(), beat: None, message })
+            let mut heard = Hearing::new(opener, block, message);
+            heard.doubt(dropped(&by, &keys));
+            Some(heard)
         });
         Self { form, keys, library, heard, ready: Vec::new(), counts: Counts::default() }
     }
@@ -132,11 +137,12 @@ impl<L: AeadProvider> Receiver<L> {
     pub fn place(&self) -> Option<Place> {
         let heard = self.heard.as_ref()?;
         let by = heard.opener.by_which(&self.keys);
-        Some(Place { run: heard.opener.run, block: heard.next, message: heard.message, by })
+        let message = heard.message.filter(|_| !heard.is_doubtful);
+        Some(Place { run: heard.opener.run, block: heard.next, message, by })
     }
 
     /// Takes what is sealed with these keys from now on, and with no other. A sender of whom nothing was sealed with any of them is not heard
-    /// any more: another may be.
+    /// any more: another may be. Of one that is, nothing holds that was sealed with a key that counts no more and did not come to pass.
     pub fn rekey(&mut self, keys: Keys) {
         let by = self.heard.as_ref().map(|heard| heard.opener.by_which(&self.keys));
         self.keys = Key::all(keys, &self.keys);
@@ -144,6 +150,8 @@ impl<L: AeadProvider> Receiver<L> {
         match Opener::after(&self.library, &self.keys, heard.opener.run, by) {
             Ok(Some(opener)) => {
                 heard.opener = opener;
+                let lost = heard.doubt(dropped(&by, &self.keys));
+                self.counts.lost = self.counts.lost.saturating_add(lost);
                 self.heard = Some(heard);
             }
             Ok(None) | Err(_) => {
@@ -199,7 +207,7 @@ impl<L: AeadProvider> Receiver<L> {
             // Of the first that is ever heard nobody knows how long it has been sending.
             (header.block, (header.block == 0).then_some(0))
         };
-        self.heard = Some(Hearing { opener, next, blocks: BTreeMap::new(), beat: None, message });
+        self.heard = Some(Hearing::new(opener, next, message));
         self.known(now, header, datagram)
     }
 
@@ -295,6 +303,9 @@ impl<L: AeadProvider> Receiver<L> {
         let Some(heard) = &mut self.heard else { return };
         if let Some((.., message)) = heard.beat.filter(|(_, block, _)| heard.next == *block) {
             let known = heard.message.get_or_insert(message);
+            if std::mem::take(&mut heard.is_doubtful) {
+                *known = message.min(*known);
+            }
             if *known < message {
                 self.counts.missing = self.counts.missing.saturating_add(message - *known);
                 *known = message;
@@ -338,13 +349,15 @@ impl<L: AeadProvider> Receiver<L> {
     fn give(&mut self, block: &[u8]) {
         let Some(heard) = &mut self.heard else { return };
         let read = block::read(block, self.form.message);
-        // Numbers do not go back.
-        let forward = |(first, _): &(u64, _)| heard.message.is_none_or(|known| known <= *first);
+        // Numbers do not go back, but for one that may be made up.
+        let forward =
+            |(first, _): &(u64, _)| heard.is_doubtful || heard.message.is_none_or(|known| known <= *first);
         let Some((first, messages)) = read.ok().filter(forward) else {
             self.counts.lost = self.counts.lost.saturating_add(1);
             return;
         };
-        let before = first - heard.message.unwrap_or(first);
+        heard.is_doubtful = false;
+        let before = first.saturating_sub(heard.message.unwrap_or(first));
         self.counts.missing = self.counts.missing.saturating_add(before);
         let mut number = first;
         for message in messages {
@@ -363,6 +376,21 @@ impl<L: AeadProvider> Receiver<L> {
 }
 
 impl Hearing {
+    fn new(opener: Opener, next: u64, message: Option<u64>) -> Self {
+        Self { opener, next, blocks: BTreeMap::new(), beat: None, message, is_doubtful: false }
+    }
+
+    /// A key counts no more that has opened something up to there: what whoever has it may have made up of what is to come is forgotten.
+    /// How many blocks are lost by that.
+    fn doubt(&mut self, dropped: Option<u64>) -> u64 {
+        let Some(dropped) = dropped else { return 0 };
+        let next = self.next.min(self.opener.to().unwrap_or(0));
+        let is_made_up = dropped > next;
+        (self.next, self.beat, self.is_doubtful) = (next, None, true);
+        let lost = if is_made_up { std::mem::take(&mut self.blocks).len() } else { 0 };
+        u64::try_from(lost).unwrap_or(u64::MAX)
+    }
+
     /// Whether a symbol could be of use.
     fn wants(&self, form: &Form, block: u64, length: u32, number: u32) -> bool {
         // The last has no number behind it.

@@ -413,3 +413,58 @@ fn what_is_sealed_with_a_key_that_counts_no_more_is_refused_and_whoever_used_it_
     assert!(!deliver(&mut receiver, &mut thief, b"and once more"));
     assert!(receiver.counts().forged > 1);
 }
+
+/// What the receiver gives on of a message that a sender sends now.
+fn given(receiver: &mut Receiver<Library>, sender: &mut Sender, text: &[u8]) -> Vec<Heard> {
+    for mut datagram in sent(sender, [Some(text)]) {
+        receiver.receive(MS, &mut datagram);
+    }
+    receiver.heard(MS * 10_000)
+}
+
+#[test]
+fn what_was_said_in_the_senders_own_run_with_a_key_that_counts_no_more_keeps_nobody_from_being_heard() {
+    // By one block far behind, by many, by a beat, by numbers of messages alone; with and without a start in between.
+    for (how, anew) in (0..4).flat_map(|how| [(how, false), (how, true)]) {
+        let (mut sender, mut receiver) = (sender(1), receiver());
+        given(&mut receiver, &mut sender, b"one");
+        receiver.rekey(keys(1, Some(2)));
+        sender.rekey(&secret(2), &Library::Ring).unwrap();
+        assert_eq!(given(&mut receiver, &mut sender, b"two"), [Heard::Message(1, b"two".to_vec())]);
+        let heard = sent(&mut sender, [Some(&b"three"[..])]);
+        for mut datagram in heard.clone() {
+            receiver.receive(MS, &mut datagram);
+        }
+        assert_eq!(receiver.ready(), [Heard::Message(2, b"three".to_vec())]);
+        // Whoever has the old key sees the run in the clear, and goes on in it.
+        let mut thief = Sender::new(form(), &secret(1), run(1), &Library::Ring).unwrap();
+        let mut all = match how {
+            0 | 1 => (0..300).map(|_| sent(&mut thief, [Some(&b"stolen"[..])])).collect::<Vec<_>>(),
+            2 => {
+                (0..300).for_each(|_| drop(sent(&mut thief, [Some(&b"stolen"[..])])));
+                vec![vec![thief.beat().unwrap()]]
+            }
+            _ => (0..4).map(|_| sent(&mut thief, std::iter::repeat_n(None, 100))).collect(),
+        };
+        if how == 0 {
+            all.drain(..299);
+        }
+        for mut datagram in all.concat() {
+            receiver.receive(MS, &mut datagram);
+        }
+        receiver.heard(MS * 10_000);
+        if anew {
+            let place = Place::read(&receiver.place().unwrap().write());
+            receiver = Receiver::after(place, form(), keys(2, None), Library::Ring);
+        } else {
+            receiver.rekey(keys(2, None));
+        }
+        // What was heard comes no second time; what comes now does.
+        for mut datagram in heard {
+            receiver.receive(MS * 10_000, &mut datagram);
+        }
+        assert_eq!(receiver.heard(MS * 20_000), [], "{how} {anew}");
+        let said = given(&mut receiver, &mut sender, b"four");
+        assert_eq!(said, [Heard::Message(3, b"four".to_vec())], "{how} {anew}");
+    }
+}

@@ -211,6 +211,7 @@ impl Sessions {
     fn finish(&mut self, id: SessionId, now: Time) {
         let Some(session) = self.sessions.remove(&id) else { return };
         self.reach_told(id, now);
+        self.ended_late(id);
         let record = session.record;
         self.by_device.remove(&record.device);
         if let Sharing::Theirs(_, tickets) = session.shared {

@@ -144,8 +144,10 @@ pub enum Event {
     Moved(LabelName, u64, Vec<SessionId>),
     /// Answer to [`Output::Postures`]: at no label anything runs of a service that is off.
     PosturesKept(u64),
-    /// Postures that were set at another server of the site are to be in force here.
-    Set(Setting),
+    /// Postures that were set at another server of the site are to be in force here, as this one says.
+    Set(DomainName, Setting),
+    /// A server is believed no more: what it has said, and has not come to pass here, does not.
+    Disowned(DomainName),
     /// Answer to [`Output::Set`], where it asks for one: nothing of before is left at the other servers, but for these.
     Kept(Vec<DomainName>),
     /// Answer to [`Output::Publish`].
@@ -189,7 +191,7 @@ pub struct Wish {
 }
 
 /// A posture in force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct InForce {
     /// Which.
     pub name: PostureName,

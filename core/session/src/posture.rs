@@ -23,8 +23,10 @@ const ELSEWHERE: Duration = Duration::from_secs(15);
 /// A change, until it is recorded.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// `None`: time has brought it.
+    /// `None`: time has brought it, or another server.
     operator: Option<OperatorId>,
+    /// The server that has said it.
+    from: Option<DomainName>,
     to: Setting,
     name: String,
     follow: Duration,
@@ -52,6 +54,24 @@ struct Moving {
     severed: usize,
 }
 
+impl Moving {
+    fn new(operator: Option<OperatorId>, name: String, began: Time) -> Self {
+        Self {
+            operator,
+            name,
+            began,
+            sever: None,
+            pending: BTreeMap::new(),
+            ending: BTreeSet::new(),
+            services: None,
+            narrowing: BTreeSet::new(),
+            ended: 0,
+            failed: None,
+            severed: 0,
+        }
+    }
+}
+
 /// Who has set a posture that is in force here, and waits for the site's other servers.
 struct Waiting {
     operator: OperatorId,
@@ -64,11 +84,13 @@ pub(crate) struct Postures {
     setting: Setting,
     recording: bool,
     moving: Option<Moving>,
-    /// What another server has said since, the last of it.
-    coming: Option<Setting>,
+    /// What another server has said since, the last of it, and which.
+    coming: Option<(DomainName, Setting)>,
     /// When another server's was taken up last.
     taken: Option<Time>,
     waiting: Option<Waiting>,
+    /// Sessions that what is in force does not allow, whose end could not be recorded: pursued, and not over.
+    unended: BTreeSet<SessionId>,
 }
 
 impl Postures {
@@ -82,6 +104,15 @@ fn named(in_force: &[InForce]) -> String {
     if names.is_empty() { Posture::DEFAULT.to_owned() } else { names.join(", ") }
 }
 
+/// Where postures were set, and which server says so, where it is another.
+fn said_by(from: &DomainName, setting: &Setting) -> String {
+    match &setting.at {
+        Some(at) if at == from => format!("set at {at}"),
+        Some(at) => format!("set at {at}, as {from} says"),
+        None => format!("set, as {from} says"),
+    }
+}
+
 fn entry(name: &str, reason: String) -> Entry {
     let (action, object, verdict) = (Action::Posture, name.into(), Verdict::Noted);
     Entry { user: None, host: None, label: None, action, object, verdict, reason }
@@ -89,13 +120,22 @@ fn entry(name: &str, reason: String) -> Entry {
 
 impl Sessions {
     /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
-    /// A session that it does not allow ends, as one ends that the policy does not grant any more.
+    /// A session that it does not allow ends, as one ends that the policy does not grant any more. Other servers are not told that nothing
+    /// of before is left until it is so: what a run before had said to the warden may not have been done.
     pub fn take_postures(&mut self, setting: Setting, now: Time) {
         self.postures.setting = setting;
         self.await_posture_ends();
-        self.tell_warden();
-        for (id, reason) in self.all_barred() {
-            self.close(id, &reason, None, now);
+        let services = self.tell_warden();
+        let barred = self.all_barred();
+        let is_told = self.site.federation().is_some() && !self.postures.setting.in_force.is_empty();
+        if is_told && services.is_some() {
+            let name = named(&self.postures.setting.in_force);
+            let ending = barred.iter().map(|(id, _)| *id).collect();
+            self.postures.moving =
+                Some(Moving { ending, services, ended: barred.len(), ..Moving::new(None, name, now) });
+        }
+        for (id, reason) in barred {
+            self.close(id, &reason, is_told.then_some(Waiter::Posture(id)), now);
         }
     }
 
@@ -133,7 +173,8 @@ impl Sessions {
         }
         let Some(name) = &wish.posture else {
             let (name, follow) = (Posture::DEFAULT.to_owned(), Posture::FOLLOW);
-            return Ok(Change { operator: Some(operator), to: self.next_setting(Vec::new())?, name, follow });
+            let to = self.next_setting(Vec::new())?;
+            return Ok(Change { operator: Some(operator), from: None, to, name, follow });
         };
         let Some(posture) = self.site.postures().iter().find(|one| one.name() == name) else {
             let all: Vec<&str> = self.site.postures().iter().map(|one| one.name().as_str()).collect();
@@ -143,47 +184,61 @@ impl Sessions {
         let until = wish.lasting.map(|lasting| now.after(lasting));
         let to = others.cloned().chain([InForce { name: name.clone(), until }]).collect();
         let to = self.next_setting(to)?;
-        Ok(Change { operator: Some(operator), to, name: name.to_string(), follow: posture.follow() })
+        Ok(Change {
+            operator: Some(operator),
+            from: None,
+            to,
+            name: name.to_string(),
+            follow: posture.follow(),
+        })
     }
 
     fn next_setting(&self, in_force: Vec<InForce>) -> Result<Setting, String> {
         self.postures.setting.next(self.site.server().name(), in_force)
     }
 
-    /// Postures that were set at another server. The last counts, and is taken up when what is under way here is over.
-    pub(crate) fn posture_set_elsewhere(&mut self, setting: Setting, now: Time) {
-        let known = self.postures.coming.as_ref().unwrap_or(&self.postures.setting);
-        if setting.is_after(known) {
-            self.postures.coming = Some(setting);
-            self.posture_due(now);
+    /// Postures that were set at another server, as this one says. The last counts, and is taken up when what is under way here is over.
+    /// What the site does not have is not obeyed, and keeps nothing else from being taken up.
+    pub(crate) fn posture_set_elsewhere(&mut self, from: DomainName, setting: Setting, now: Time) {
+        let Postures { setting: own, coming, .. } = &self.postures;
+        let known = coming.as_ref().map_or(own, |(_, coming)| coming);
+        if !setting.is_after(own) || !setting.is_after(known) {
+            return;
         }
+        let is_known = |one: &InForce| self.site.postures().iter().any(|known| *known.name() == one.name);
+        if !setting.in_force.iter().all(is_known) {
+            let said =
+                format!("{}; the site file of this server has no such posture", said_by(&from, &setting));
+            let name = named(&setting.in_force);
+            return self.say(Output::Audit(Entry { verdict: Verdict::Denied, ..entry(&name, said) }));
+        }
+        self.postures.coming = Some((from, setting));
+        self.posture_due(now);
+    }
+
+    /// What a server has said that is believed no more is not taken up.
+    pub(crate) fn posture_disowned(&mut self, server: &DomainName) {
+        self.postures.coming.take_if(|(from, _)| from == server);
     }
 
     /// Takes up what another server has said, where nothing is under way and not too often. Whether it did.
     fn take_up(&mut self, now: Time) -> bool {
-        let Some(setting) = self.postures.coming.take_if(|coming| coming.is_after(&self.postures.setting))
-        else {
+        let own = &self.postures.setting;
+        let Some((from, setting)) = self.postures.coming.take_if(|(_, coming)| coming.is_after(own)) else {
             return false;
         };
         if let Some(at) = self.postures.taken.map(|taken| taken.after(SELDOM)).filter(|at| *at > now) {
-            self.postures.coming = Some(setting);
+            self.postures.coming = Some((from, setting));
             self.set_timer(at, Timer::Posture);
             return false;
         }
         self.postures.taken = Some(now);
-        let at = setting.at.as_ref().map_or_else(String::new, ToString::to_string);
+        let all = setting.in_force.iter();
+        let known = all.filter_map(|one| self.site.postures().iter().find(|known| *known.name() == one.name));
+        let follow = known.map(Posture::follow).max().unwrap_or(Posture::FOLLOW);
+        let said = format!("{}, after {}", said_by(&from, &setting), named(&self.postures.setting.in_force));
         let name = named(&setting.in_force);
-        let posture = |one: &InForce| self.site.postures().iter().find(|known| *known.name() == one.name);
-        let (known, unknown): (Vec<_>, Vec<_>) =
-            setting.in_force.iter().map(posture).partition(Option::is_some);
-        if !unknown.is_empty() {
-            let said = format!("set at {at}; the site file of this server has no such posture");
-            self.say(Output::Audit(Entry { verdict: Verdict::Denied, ..entry(&name, said) }));
-            return false;
-        }
-        let follow = known.into_iter().flatten().map(Posture::follow).max().unwrap_or(Posture::FOLLOW);
-        let said = format!("set at {at}, after {}", named(&self.postures.setting.in_force));
-        self.record_posture(Change { operator: None, to: setting, name, follow }, said);
+        self.record_posture(Change { operator: None, from: Some(from), to: setting, name, follow }, said);
         true
     }
 
@@ -222,15 +277,15 @@ impl Sessions {
 
     pub(crate) fn posture_recorded(&mut self, change: Change, durable: bool, now: Time) {
         self.postures.recording = false;
-        let Change { operator, to, name, follow } = change;
+        let Change { operator, from, to, name, follow } = change;
         if !durable {
             match operator {
                 Some(operator) => self.say(Output::Operator(operator, Err(NOT_RECORDED.to_owned()))),
                 None => {
                     // What time has brought is found again; what another server has said is not.
-                    if to.at.as_ref() != Some(self.site.server().name()) {
-                        (self.postures.taken, self.postures.coming) =
-                            (None, self.postures.coming.take().or(Some(to)));
+                    if let Some(from) = from {
+                        self.postures.taken = None;
+                        self.postures.coming = self.postures.coming.take().or(Some((from, to)));
                     }
                     self.set_timer(now.after(RETRY), Timer::Posture);
                 }
@@ -245,6 +300,7 @@ impl Sessions {
             .collect();
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.setting = to;
+        self.postures.unended.clear();
         self.answer_who_waits();
         self.await_posture_ends();
         self.withdraw_barred_releases();
@@ -271,17 +327,12 @@ impl Sessions {
         let barred = self.all_barred();
         let (ending, ended) = (barred.iter().map(|(id, _)| *id).collect(), barred.len());
         self.postures.moving = Some(Moving {
-            operator,
-            name,
-            began: now,
             sever: Some(sever),
             pending,
             ending,
             services,
-            narrowing: BTreeSet::new(),
             ended,
-            failed: None,
-            severed: 0,
+            ..Moving::new(operator, name, now)
         });
         self.tell_reach(reach, now);
         for (id, reason) in barred {
@@ -325,8 +376,17 @@ impl Sessions {
         if moving.ending.remove(&id) {
             if let Err(why) = result {
                 moving.failed = Some(why.to_owned());
+                self.postures.unended.insert(id);
             }
             self.finish_moving(now);
+        }
+    }
+
+    /// Nothing of a session is left, however late.
+    pub(crate) fn ended_late(&mut self, id: SessionId) {
+        let Postures { unended, moving, .. } = &mut self.postures;
+        if unended.remove(&id) && unended.is_empty() && moving.is_none() {
+            self.say(Output::Kept);
         }
     }
 
@@ -476,7 +536,7 @@ impl Sessions {
             }
         };
         self.say(Output::Audit(entry(&moving.name, said)));
-        if result.is_ok() {
+        if self.postures.unended.is_empty() {
             self.say(Output::Kept);
         }
         match moving.operator {
@@ -520,6 +580,6 @@ impl Sessions {
         let (name, said) = (named(&to), format!("the time of {} is over", named(&ended)));
         // Where it cannot be counted, time brings nothing more: what is in force stays.
         let Ok(to) = self.next_setting(to) else { return };
-        self.record_posture(Change { operator: None, to, name, follow: Posture::FOLLOW }, said);
+        self.record_posture(Change { operator: None, from: None, to, name, follow: Posture::FOLLOW }, said);
     }
 }

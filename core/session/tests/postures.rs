@@ -406,10 +406,12 @@ fn a_change_whose_sessions_cannot_be_ended_says_so_and_is_in_force() {
     let says = |why: &String| why.contains("the posture is few") && why.contains("could not be recorded");
     assert!(matches!(answer(&said), Some(Err(why)) if says(&why)), "{said:?}");
     assert_eq!(server.in_force(), ["few"]);
-    // Its end is still pursued.
+    let kept = |said: &[Output]| said.iter().any(|one| matches!(one, Output::Kept));
+    assert!(!kept(&said));
+    // Its end is still pursued; other servers are told when it is over.
     server.durable = true;
-    server.later(Duration::from_secs(2));
-    assert!(server.machine.shown().next().is_none());
+    let said = server.later(Duration::from_secs(2));
+    assert!(server.machine.shown().next().is_none() && kept(&said), "{said:?}");
 }
 
 #[test]

@@ -76,9 +76,14 @@ impl Server {
     }
 
     fn elsewhere(&mut self, number: u64, names: &[&str]) -> Vec<String> {
+        self.hears_of(THERE, number, names)
+    }
+
+    /// The other server says of something that it was set there.
+    fn hears_of(&mut self, at: &str, number: u64, names: &[&str]) -> Vec<String> {
         let in_force =
             names.iter().map(|name| InForce { name: name.parse().unwrap(), until: None }).collect();
-        self.hear(Event::Set(Setting { number, at: Some(name(THERE)), in_force }))
+        self.hear(Event::Set(name(THERE), Setting { number, at: Some(name(at)), in_force }))
     }
 
     fn later(&mut self, time: Duration) -> Vec<String> {
@@ -125,8 +130,8 @@ fn what_was_set_elsewhere_is_recorded_and_in_force_and_what_came_before_it_is_no
         server.log
     );
     // Old words, and the same again.
-    for number in [0, 1, 2, 3] {
-        assert_eq!(server.elsewhere(number, &["siege"]), [""; 0]);
+    for (number, name) in [(0, "siege"), (1, "siege"), (2, "siege"), (3, "quiet")] {
+        assert_eq!(server.elsewhere(number, &[name]), [""; 0]);
     }
     assert_eq!(server.in_force(), ["quiet"]);
     // Of two with one number, the same counts at every server: this one's name comes first, so the other's.
@@ -182,4 +187,62 @@ fn what_time_ends_is_said_with_a_number_of_its_own() {
     assert!(server.elsewhere(greatest, &[]).concat().contains(&greatest.to_string()));
     assert!(server.wish("siege", None).concat().contains("as often as can be counted"));
     assert!(server.in_force().is_empty());
+}
+
+#[test]
+fn what_another_server_says_that_one_set_is_recorded_as_its_word_and_kept_until_it_can_be() {
+    let mut server = Server::new();
+    // As if it had been set here: a store that is new does not know.
+    server.durable = false;
+    assert_eq!(server.hears_of(HERE, 1, &["siege"]), [""; 0]);
+    server.durable = true;
+    assert!(server.later(RETRY).concat().starts_with("set 1 at server.harbour.example"));
+    assert_eq!(server.in_force(), ["siege"]);
+    let said = format!("set at {HERE}, as {THERE} says, after default");
+    assert!(server.log.contains(&("siege".into(), said)), "{:?}", server.log);
+}
+
+#[test]
+fn a_posture_that_is_none_here_keeps_no_other_from_being_taken_up() {
+    let mut server = Server::new();
+    assert_eq!(server.elsewhere(1 << 31, &["flood"]), [""; 0]);
+    assert!(server.log.last().unwrap().1.contains("has no such posture"), "{:?}", server.log);
+    assert!(server.elsewhere(1, &["siege"]).concat().starts_with("set 1 at"));
+    server.later(Duration::from_secs(1));
+    assert_eq!(server.elsewhere(2, &["quiet"]), [""; 0]);
+    assert_eq!(server.elsewhere(1 << 31, &["flood", "siege"]), [""; 0]);
+    assert!(server.later(Duration::from_secs(4)).concat().starts_with("set 2 at"));
+}
+
+#[test]
+fn what_a_server_said_that_is_believed_no_more_is_not_taken_up() {
+    let mut server = Server::new();
+    server.elsewhere(1, &["siege"]);
+    assert_eq!(server.elsewhere(2, &[]), [""; 0], "not so soon");
+    assert_eq!(server.hear(Event::Disowned(name(THERE))), [""; 0]);
+    assert_eq!(server.later(Duration::from_secs(9)), [""; 0]);
+    assert_eq!(server.in_force(), ["siege"]);
+}
+
+#[test]
+fn after_a_start_the_others_are_told_that_nothing_is_left_when_the_warden_has_said_so() {
+    let now = Time::from_millis(1_000_000_000);
+    for (in_force, waits) in [(vec!["quiet"], true), (vec![], false)] {
+        let site = Arc::new(Site::parse(SITE).unwrap());
+        let mut machine = Sessions::new(site, vec![], [], [], [7; 16], now);
+        let named = |name: &&str| InForce { name: name.parse().unwrap(), until: None };
+        let in_force = in_force.iter().map(named).collect();
+        machine.take_postures(Setting { number: 1, at: Some(name(HERE)), in_force }, now);
+        assert_eq!(machine.postures().1, waits);
+        let mut said = vec![];
+        while let Some(output) = machine.poll() {
+            if let Output::Postures(number, _) = output {
+                said.push(number);
+            }
+            assert!(!matches!(output, Output::Kept));
+        }
+        machine.handle(Event::PosturesKept(said[0]), now);
+        let kept = std::iter::from_fn(|| machine.poll()).any(|output| matches!(output, Output::Kept));
+        assert_eq!((kept, machine.postures().1), (waits, false));
+    }
 }

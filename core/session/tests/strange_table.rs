@@ -215,35 +215,129 @@ fn without_a_word_about_this_server_none_of_the_others_sessions_is_used() {
     }
 }
 
+/// What the first server says of settings when another says this of postures.
+fn says(site: &mut Site, server: &str, setting: &Setting, postures: [u8; 32]) -> Vec<Said> {
+    let last = site.said_last(server);
+    let next = Statement { number: last.number + 1, setting: setting.clone(), postures, ..last };
+    site.last.retain(|other| other.server != next.server);
+    site.last.push(next.clone());
+    site.said.clear();
+    site.hears(next);
+    let said = site.said.iter().map(|(_, said)| said.clone());
+    said.filter(|said| matches!(said, Said::Set(..) | Said::Unlike(_) | Said::Kept(_))).collect()
+}
+
+fn setting(number: u64, at: &str, names: &[&str]) -> Setting {
+    let in_force = names.iter().map(|name| InForce { name: name.parse().unwrap(), until: None }).collect();
+    Setting { number, at: Some(name(at)), in_force }
+}
+
+/// The first server sets this, and waits for the others.
+fn sets(site: &mut Site, setting: &Setting) {
+    let (now, until) = (site.now, site.now.after(TTL));
+    site.one().set(setting.clone(), until, true, now);
+    site.one().kept(now);
+}
+
+#[test]
+fn who_says_another_thing_by_the_number_and_name_of_what_was_set_does_not_follow_it() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let (set, lie) = (setting(1, "one.example", &["siege"]), setting(1, "one.example", &[]));
+    sets(&mut site, &set);
+    assert_eq!(says(&mut site, "two.example", &lie, [0; 32]), []);
+    assert_eq!(says(&mut site, "two.example", &set, [0; 32]), [Said::Kept(vec![])]);
+    // The other way round it is taken up, so that all come to the same.
+    let mut site = Site::of(&["one.example", "two.example"]);
+    sets(&mut site, &lie);
+    assert_eq!(says(&mut site, "two.example", &set, [0; 32]), [Said::Set(name("two.example"), set)]);
+}
+
+#[test]
+fn of_two_who_set_at_once_the_one_whose_setting_does_not_count_is_not_told_that_it_is_so() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    sets(&mut site, &setting(1, "one.example", &["siege"]));
+    let theirs = setting(1, "two.example", &[]);
+    for _ in 0..2 {
+        let said = says(&mut site, "two.example", &theirs, [0; 32]);
+        assert_eq!(said, [Said::Set(name("two.example"), theirs.clone())], "the other never had it");
+    }
+}
+
+#[test]
+fn what_is_not_taken_up_of_one_server_keeps_nobody_else_from_being_heard() {
+    let mut site = Site::of(&["one.example", "two.example", "three.example"]);
+    let far = setting(1 << 31, "two.example", &["siege"]);
+    assert_eq!(says(&mut site, "two.example", &far, [1; 32]), [Said::Unlike(name("two.example"))]);
+    assert_eq!(says(&mut site, "two.example", &far, [1; 32]), [], "once");
+    let honest = setting(1, "three.example", &["siege"]);
+    assert_eq!(
+        says(&mut site, "three.example", &honest, [0; 32]),
+        [Said::Set(name("three.example"), honest)]
+    );
+    // Its site file is the same since.
+    assert_eq!(says(&mut site, "two.example", &far, [0; 32]), [Said::Set(name("two.example"), far)]);
+}
+
+#[test]
+fn a_server_that_is_believed_no_more_keeps_nobody_from_setting_a_posture() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    says(&mut site, "two.example", &Setting::default(), [1; 32]);
+    assert!(site.one().may_set().is_err());
+    let now = site.now;
+    site.one().disown(&name("two.example"), now);
+    assert_eq!(site.one().may_set(), Ok(()));
+}
+
 #[test]
 fn postures_that_no_operator_can_have_set_or_that_mean_something_else_here_are_not_taken_up() {
     let mut site = Site::of(&["one.example", "two.example"]);
     let two = name("two.example");
-    let mut last = site.said_last("two.example");
-    let siege = vec![InForce { name: "siege".parse().unwrap(), until: None }];
-    let set = |number: u64, in_force: &[InForce]| Setting {
-        number,
-        at: Some(name("two.example")),
-        in_force: in_force.to_vec(),
-    };
-    let mut says = |site: &mut Site, setting: Setting, postures: [u8; 32]| {
-        last = Statement { number: last.number + 1, setting, postures, ..last.clone() };
-        site.said.clear();
-        site.hears(last.clone());
-        let said = site.said.iter().map(|(_, said)| said.clone());
-        said.filter(|said| matches!(said, Said::Set(_) | Said::Unlike(_))).collect::<Vec<_>>()
-    };
+    let set = |number: u64, names: &[&str]| setting(number, "two.example", names);
     let strange = site.one().strange();
-    assert_eq!(says(&mut site, set((1 << 32) + 1, &[]), [0; 32]), []);
+    // So many for each millisecond of the clock's.
+    let furthest = site.now.as_millis() << 20;
+    assert_eq!(says(&mut site, "two.example", &set(furthest + 1, &[]), [0; 32]), []);
     assert_eq!(site.one().strange(), strange + 1);
     // The postures of another file, and then their end, which means the same in every file.
-    assert_eq!(says(&mut site, set(7, &siege), [1; 32]), [Said::Unlike(two.clone())]);
-    assert_eq!(says(&mut site, set(7, &siege), [1; 32]), [], "once");
+    assert_eq!(says(&mut site, "two.example", &set(7, &["siege"]), [1; 32]), [Said::Unlike(two.clone())]);
     assert!(site.one().may_set().unwrap_err().contains("the site file of two.example has other postures"));
-    assert_eq!(says(&mut site, set(8, &[]), [1; 32]), [Said::Set(set(8, &[]))]);
-    let furthest = set(1 << 32, &siege);
-    assert_eq!(says(&mut site, furthest.clone(), [0; 32]), [Said::Set(furthest)]);
+    let end = set(8, &[]);
+    assert_eq!(says(&mut site, "two.example", &end, [1; 32]), [Said::Set(two.clone(), end.clone())]);
+    let furthest = set(furthest, &["siege"]);
+    assert_eq!(says(&mut site, "two.example", &furthest, [0; 32]), [Said::Set(two, furthest.clone())]);
     assert_eq!(site.one().may_set(), Ok(()));
-    assert_eq!(says(&mut site, set(9, &[]), [0; 32]), [], "what came before");
     assert_eq!(site.one().strange(), strange + 1);
+    sets(&mut site, &furthest);
+    assert_eq!(says(&mut site, "two.example", &set(9, &[]), [0; 32]), [], "what came before");
+}
+
+#[test]
+fn however_far_somebody_drove_the_numbers_a_server_that_was_down_meanwhile_follows_and_none_comes_to_their_end()
+ {
+    let mut site = Site::of(&["one.example", "two.example", "three.example"]);
+    // As far as they are believed, every five seconds, at one that is up.
+    let mut number = 0;
+    for _ in 0..100 {
+        site.now = site.now.after(Duration::from_secs(5));
+        let now = site.now;
+        site.one().tick(now);
+        let far = [number + (1 << 32), now.as_millis() << 20].into_iter().max().unwrap();
+        let drives = setting(far, "two.example", &[]);
+        assert!(
+            says(&mut site, "two.example", &drives, [0; 32])
+                .contains(&Said::Set(name("two.example"), drives.clone()))
+        );
+        site.one().set(drives, now, false, now);
+        number = far;
+    }
+    // One whose store is new.
+    let names = ["one.example", "two.example"];
+    let mut fresh = Site::of(&names);
+    fresh.now = site.now;
+    let now = fresh.now;
+    fresh.one().tick(now);
+    let honest = setting(number + 1, "two.example", &["siege"]);
+    fresh.now = fresh.now.after(Duration::from_millis(10));
+    let said = says(&mut fresh, "two.example", &honest, [0; 32]);
+    assert!(said.contains(&Said::Set(name("two.example"), honest)), "{said:?}");
 }

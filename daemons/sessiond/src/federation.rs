@@ -79,8 +79,9 @@ impl Daemon {
         let (site, name) = (self.site.name().clone(), self.site.server().name().clone());
         let peers = federation.peers().iter().map(|peer| peer.name().clone());
         let machine = Federation::new(site, name, peers, lease, begin);
-        let postures = (self.site.postures_digest(), self.machine.setting().clone());
-        self.federated.machine = Some(machine.with_postures(postures.0, postures.1));
+        let (digest, setting) = (self.site.postures_digest(), self.machine.setting().clone());
+        let is_moving = self.machine.postures().1;
+        self.federated.machine = Some(machine.with_postures(digest, setting, is_moving));
         // Sessions of the run before, which ended with it.
         for record in std::mem::take(&mut self.withdrawals) {
             self.federation(|machine, now| machine.withdraw(&record, now));
@@ -126,6 +127,7 @@ impl Daemon {
                 });
             } else {
                 self.federation(|machine, now| machine.disown(&server, now));
+                self.handle(Event::Disowned(server.clone()));
             }
             self.note(note(format!("server {server}"), format!("{why}: it is believed no more")));
         }
@@ -219,7 +221,7 @@ impl Daemon {
                 Said::Published(session, what) => self.handle(Event::Published(session, what)),
                 Said::Clash(session) => self.handle(Event::Clash(session)),
                 Said::Withdrawn(session) => self.handle(Event::Withdrawn(session)),
-                Said::Set(setting) => self.handle(Event::Set(setting)),
+                Said::Set(from, setting) => self.handle(Event::Set(from, setting)),
                 Said::Kept(late) => self.handle(Event::Kept(late)),
                 Said::Unlike(server) => {
                     let why = format!(

@@ -82,7 +82,7 @@ fn serve(server: &mut Federation, used: &mut BTreeSet<SessionId>, last: &mut u64
                 server.cut(id, now);
             }
             Said::Until(_, until) => assert!(until <= now.after(TTL), "longer than a lease"),
-            Said::Set(setting) => {
+            Said::Set(_, setting) => {
                 assert!(setting.number > 0 && setting.in_force.len() <= 16, "what no operator can have set");
                 server.set(setting, now.after(TTL), false, now);
                 server.kept(now);

@@ -78,8 +78,8 @@ pub enum Said {
     Clash(SessionId),
     /// A session of this server is over at every other.
     Withdrawn(SessionId),
-    /// Postures that were set at another server are to be in force here.
-    Set(Setting),
+    /// Postures that were set at another server are to be in force here, as this one says.
+    Set(DomainName, Setting),
     /// Postures that were set at another server cannot be: its site file has others by these names.
     Unlike(DomainName),
     /// What this server has set is in force at all others, and nothing of before is left there, but for these, which have not said so in time.

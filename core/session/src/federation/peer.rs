@@ -71,10 +71,13 @@ pub(super) struct Peer {
     pub granted_until: Time,
     /// Sessions of this server whose workstation has one of its, too.
     pub clashes: BTreeSet<SessionId>,
-    /// Which postures it has in force, whether nothing of before is left at it, and the digest of those of its site file.
+    /// Which postures it has in force, whether nothing of before is left at it, and the digest of those of its site file; nothing is
+    /// known of that where it is not believed.
     pub setting: Setting,
     pub is_kept: bool,
-    pub postures: Digest,
+    pub postures: Option<Digest>,
+    /// The last that was said not to be taken up, since its site file has other postures.
+    pub unlike: Setting,
 }
 
 impl Peer {
@@ -95,14 +98,15 @@ impl Peer {
             clashes: BTreeSet::new(),
             setting: Setting::default(),
             is_kept: false,
-            postures: NONE,
+            postures: None,
+            unlike: Setting::default(),
         }
     }
 
     /// Takes what a statement says of postures.
     pub(super) fn stand(&mut self, statement: &Statement) {
         self.setting = statement.setting.clone();
-        (self.is_kept, self.postures) = (statement.is_kept, statement.postures);
+        (self.is_kept, self.postures) = (statement.is_kept, Some(statement.postures));
     }
 
     /// Takes note of a statement whose signature is good.
@@ -219,7 +223,7 @@ impl Peer {
             seen.whole = false;
         }
         (self.pending, self.says, self.live, self.until) = (None, None, false, Time::default());
-        (self.setting, self.is_kept) = (Setting::default(), false);
+        (self.setting, self.is_kept, self.postures) = (Setting::default(), false, None);
         self.pages.clear();
         self.sessions.clear();
         self.devices.clear();

@@ -25,9 +25,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Whether it counts in the place of another. Of two that were set at once one does, at every server the same.
+    /// Whether it counts in the place of another. Of two that were set at once one does, at every server the same; so it is of two that
+    /// say different things by one number and name, as who has a server's key can make them.
     pub fn is_after(&self, other: &Self) -> bool {
-        (self.number, &self.at) > (other.number, &other.at)
+        self.number > 0
+            && (self.number, &self.at, &self.in_force) > (other.number, &other.at, &other.in_force)
     }
 
     /// The next one.
@@ -48,9 +50,12 @@ impl Setting {
 
 /// No server says a number beyond it.
 const LAST: u64 = u64::MAX >> 1;
-/// So far beyond this server's own a number is believed: more than operators set in the life of a site, and so few that whoever has one server's
-/// key does not come to [`LAST`], since what others say is taken up seldom.
+/// So far beyond this server's own a number is believed: more than operators set in the life of a site.
 const AHEAD: u64 = 1 << 32;
+/// And so many for each millisecond since 1970, by this server's clock. Whoever has one server's key does not come to [`LAST`] by them until
+/// 2248; and as what others say is taken up once in five seconds at most, by [`AHEAD`] each time, the clock overtakes them: a server that was
+/// down meanwhile, or whose store is new, can follow.
+const PACE: u64 = 1 << 20;
 
 /// How this server stands to the postures of all.
 #[derive(Debug, Default)]
@@ -61,18 +66,18 @@ pub(super) struct Standing {
     pub is_moving: bool,
     /// SHA-256 of the postures of the site file.
     pub postures: [u8; 32],
-    /// The last that another server has said and that is after this server's own.
-    told: Setting,
     /// Until then others have time, and whether somebody waits for them.
     patience: Time,
     is_awaited: bool,
 }
 
 impl Federation {
-    /// The same, where the site file has postures with this digest, and this is recorded as what is in force.
+    /// The same, where the site file has postures with this digest, and this is recorded as what is in force; `is_moving`: something may
+    /// be left of before the start that it does not allow, until [`Federation::kept`].
     #[must_use]
-    pub fn with_postures(mut self, postures: [u8; 32], setting: Setting) -> Self {
+    pub fn with_postures(mut self, postures: [u8; 32], setting: Setting, is_moving: bool) -> Self {
         (self.standing.postures, self.standing.setting) = (postures, setting);
+        self.standing.is_moving = is_moving;
         self
     }
 
@@ -86,7 +91,7 @@ impl Federation {
                 "this server is cut off from the others of its site, which would go on as before".to_owned()
             );
         }
-        let other = |peer: &Peer| peer.heard != (0, 0) && peer.postures != self.standing.postures;
+        let other = |peer: &Peer| peer.postures.is_some_and(|postures| postures != self.standing.postures);
         match self.peers.iter().find(|(_, peer)| other(peer)) {
             None => Ok(()),
             Some((name, _)) => Err(format!(
@@ -115,26 +120,36 @@ impl Federation {
         self.settle(now);
     }
 
-    /// What a server has said of postures.
+    /// What a server has said of postures. It is taken up again and again until it is what is recorded here, so that nothing that one
+    /// server says keeps what another says from being heard.
     pub(super) fn hear_setting(&mut self, name: &DomainName) {
-        let Some(peer) = self.peers.get(name) else { return };
-        let (setting, standing) = (&peer.setting, &mut self.standing);
-        if !setting.is_after(&standing.setting) || !setting.is_after(&standing.told) {
+        let Some(peer) = self.peers.get_mut(name) else { return };
+        let (setting, standing) = (&peer.setting, &self.standing);
+        if !setting.is_after(&standing.setting) {
             return;
         }
-        if setting.number.saturating_sub(standing.setting.number) > AHEAD {
+        let own = standing.setting.number.saturating_add(AHEAD);
+        if setting.number > own.max(self.now.as_millis().saturating_mul(PACE)) {
             return self.add_strange(1);
         }
-        standing.told = setting.clone();
-        let means = setting.in_force.is_empty() || peer.postures == standing.postures;
-        self.said.push_back(if means { Said::Set(setting.clone()) } else { Said::Unlike(name.clone()) });
+        if setting.in_force.is_empty() || peer.postures == Some(standing.postures) {
+            self.said.push_back(Said::Set(name.clone(), setting.clone()));
+        } else if peer.unlike != *setting {
+            peer.unlike = setting.clone();
+            self.said.push_back(Said::Unlike(name.clone()));
+        }
     }
 
     /// Whether a server has what is in force here, or something after it, and nothing of before.
     fn follows(&self, peer: &Peer) -> bool {
         let Standing { setting, postures, .. } = &self.standing;
-        let means = setting.in_force.is_empty() || peer.postures == *postures;
+        let means = setting.in_force.is_empty() || peer.postures == Some(*postures);
         means && peer.is_kept && !setting.is_after(&peer.setting)
+    }
+
+    /// Whether it has what is in force here, and that alone: what is after it may never have been preceded by it there.
+    fn has(&self, peer: &Peer) -> bool {
+        self.follows(peer) && peer.setting == self.standing.setting
     }
 
     /// Whether a server may be granted anything: as long as it has time to follow, and when it has.
@@ -147,12 +162,12 @@ impl Federation {
         self.standing.is_awaited.then_some(self.standing.patience)
     }
 
-    /// Answers who waits, when all others follow or have had their time.
+    /// Answers who waits, when all others have it or have had their time.
     pub(super) fn settle_setting(&mut self, now: Time) {
         if !self.standing.is_awaited {
             return;
         }
-        let late = self.peers.iter().filter(|(_, peer)| !self.follows(peer));
+        let late = self.peers.iter().filter(|(_, peer)| !self.has(peer));
         let late: Vec<DomainName> = late.map(|(name, _)| name.clone()).collect();
         if late.is_empty() && !self.standing.is_moving || self.standing.patience <= now {
             self.standing.is_awaited = false;

@@ -279,8 +279,8 @@ impl World {
                 }
                 Said::Published(id, Publication::Unknown(_)) | Said::Clash(id) => self.end(n, id),
                 // What came before what was set here since says nothing.
-                Said::Set(setting) if self.deaf || !setting.is_after(&server.setting) => {}
-                Said::Set(setting) => self.set(n, setting, false),
+                Said::Set(_, setting) if self.deaf || !setting.is_after(&server.setting) => {}
+                Said::Set(_, setting) => self.set(n, setting, false),
                 Said::Unlike(_) => panic!("all have the same postures"),
                 Said::Kept(late) if late.is_empty() => {
                     // Where another counts since, nobody waits any more.
@@ -564,7 +564,7 @@ impl World {
         let server = &mut self.servers[n];
         server.dead = Some(begin);
         let wait = Time::from_millis(begin * rate / 1000).after(Duration::from_millis(TTL));
-        server.machine = machine(n, wait).with_postures([0; 32], server.setting.clone());
+        server.machine = machine(n, wait).with_postures([0; 32], server.setting.clone(), false);
         (server.moving, server.awaited) = (None, None);
         server.asks.clear();
         server.hears.clear();
