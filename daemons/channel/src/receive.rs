@@ -3,7 +3,7 @@
 use crate::above::{Above, counted};
 use crate::start::{self, FILTER, Far};
 use levee_aead::Library;
-use levee_daemon::{Beginning, Events, Fatal, Order, Warden, whole};
+use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
 use levee_ipc::warden::channel::{self, ChannelPart, Shape};
 use levee_oneway::{Heard, Place, Receiver};
 use levee_sys::sandbox::Sandbox;
@@ -49,9 +49,11 @@ struct Wire {
 pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<(), Fatal> {
     let Far { wire: told, form, keys, no_keys, heard: kept, socket } = far;
     let kept = kept.ok_or_else(|| Fatal::new("begin", "it is not told up to where it has heard"))?;
-    let place =
-        whole(&kept, Place::LENGTH).map_err(|why| Fatal::new("read up to where it has heard", why))?;
-    let place = Place::read(&place);
+    // A receiver that was taken over may have written more: what is behind a place keeps none after it from beginning.
+    let mut octets = [0; Place::LENGTH];
+    let length = rustix::io::retry_on_intr(|| rustix::io::pread(&kept, &mut octets, 0));
+    let length = length.map_err(|why| Fatal::new("read up to where it has heard", why))?;
+    let place = octets.get(..length).and_then(Place::read);
     let receiver = Receiver::after(place, form, keys, Library::Ring);
     let mut events = Events::new()?;
     let socket = events.watch(socket, Source::Wire).map_err(|why| Fatal::new("wait for the wire", why))?;
