@@ -251,8 +251,15 @@ impl Sessions {
         self.say(Output::Operator(operator, Err(said)));
     }
 
-    /// The others have what was set here, but for these.
+    /// The others have what was set here, but for these. This is said once: who waits for this server itself is answered as well.
     pub(crate) fn posture_kept_elsewhere(&mut self, late: &[DomainName]) {
+        if let Some(moving) = &mut self.postures.moving
+            && let Some(operator) = moving.operator.take()
+        {
+            let why =
+                format!("the posture is {}, but not all that it ends at this server is over", moving.name);
+            return self.say(Output::Operator(operator, Err(why)));
+        }
         let Some(Waiting { operator, name }) = self.postures.waiting.take() else { return };
         let result = match late {
             [] => Ok(()),

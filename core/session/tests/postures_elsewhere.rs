@@ -34,6 +34,8 @@ struct Server {
     machine: Sessions,
     now: Time,
     durable: bool,
+    /// The warden does not answer: what it was told last.
+    slow: Option<u64>,
     log: Vec<(String, String)>,
     /// What was said of settings, and to the operator.
     said: Vec<String>,
@@ -44,7 +46,7 @@ impl Server {
         let now = Time::from_millis(1_000_000_000);
         let site = Arc::new(Site::parse(SITE).unwrap());
         let machine = Sessions::new(site, vec![], [], [], [7; 16], now);
-        Self { machine, now, durable: true, log: vec![], said: vec![] }
+        Self { machine, now, durable: true, slow: None, log: vec![], said: vec![] }
     }
 
     fn hear(&mut self, event: Event) -> Vec<String> {
@@ -56,6 +58,7 @@ impl Server {
                     self.machine.handle(Event::Committed(commit, self.durable), self.now);
                 }
                 Output::Audit(entry) => self.log.push((entry.object, entry.reason)),
+                Output::Postures(number, _) if self.slow.is_some() => self.slow = Some(number),
                 Output::Postures(number, _) => self.machine.handle(Event::PosturesKept(number), self.now),
                 Output::Set(setting, until, awaited) => {
                     let (number, until) = (setting.number, until.since(self.now).as_secs());
@@ -114,6 +117,20 @@ fn who_sets_a_posture_is_answered_when_all_servers_have_it_or_hears_which_has_no
     let late = server.hear(Event::Kept(vec![name(THERE)]));
     assert!(late.concat().contains(&format!("but not at {THERE}")), "{late:?}");
     assert_eq!(server.in_force(), ["siege", "quiet"], "it is in force all the same");
+}
+
+#[test]
+fn who_waits_for_a_slow_server_is_answered_when_the_time_of_all_is_over_and_the_next_may_set() {
+    let mut server = Server::new();
+    server.slow = Some(0);
+    assert_eq!(server.wish("quiet", None).len(), 1);
+    // The others have had their time, and are not waited for again.
+    let said = server.hear(Event::Kept(vec![]));
+    assert!(said.concat().contains("not all that it ends at this server is over"), "{said:?}");
+    let number = server.slow.take().unwrap();
+    assert_eq!(server.hear(Event::PosturesKept(number)), ["kept"]);
+    assert!(!server.machine.postures().1);
+    assert_eq!(server.wish("siege", None).len(), 2);
 }
 
 #[test]
