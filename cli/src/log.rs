@@ -1,7 +1,7 @@
 //! `levee log`: what the processes of a label said, or levee's own.
 
 use crate::output;
-use levee_policy::LabelName;
+use levee_policy::{LabelName, nearest};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime};
 
 /// The most bytes that are read of one of a log's two files.
 const MOST: u64 = 4 << 20;
+/// So many labels are named to whoever typed another.
+const NAMED: usize = 16;
 /// How often --follow looks.
 const TURN: Duration = Duration::from_millis(250);
 
@@ -37,9 +39,8 @@ impl Log {
 
     fn show(&self) -> Result<ExitCode, String> {
         let directory = typed(directory(self.state.clone(), self.label.as_ref())?, self.label.as_ref());
-        let whose = self.label.as_ref().map_or_else(|| "levee".to_owned(), ToString::to_string);
         let shown = read(&directory).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => format!("{}: {whose} has not said anything here", directory.display()),
+            ErrorKind::NotFound => nothing(&directory, self.label.as_ref()),
             ErrorKind::PermissionDenied => "only root can read logs; run this with sudo".to_owned(),
             _ => format!("{}: {e}", directory.display()),
         })?;
@@ -86,6 +87,27 @@ fn typed(directory: PathBuf, label: Option<&LabelName>) -> PathBuf {
         name.is_some_and(|name| means(label, name))
     });
     meant.unwrap_or(directory)
+}
+
+/// Why there is nothing to show, and which labels have said something.
+fn nothing(directory: &Path, label: Option<&LabelName>) -> String {
+    let Some(label) = label else {
+        return format!("{}: levee has not said anything here", directory.display());
+    };
+    let beside =
+        directory.parent().into_iter().filter_map(|logs| fs::read_dir(logs).ok()).flatten().flatten();
+    let mut there: Vec<String> =
+        beside.filter_map(|entry| Some(entry.file_name().to_str()?.replace('+', "/"))).collect();
+    there.sort();
+    let remedy = match nearest(label.as_str(), there.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if there.is_empty() => "no label has yet".to_owned(),
+        None => format!(
+            "these have: {}",
+            there.get(..NAMED).map_or_else(|| there.join(", "), |first| format!("{}, …", first.join(", ")))
+        ),
+    };
+    format!("{}: `{label}` has not said anything here; {remedy}", directory.display())
 }
 
 /// Whether a person who types a label may mean the one whose directory has this name.
@@ -158,6 +180,21 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         fs::write(directory.path().join("0.log"), "three\n").unwrap();
         assert_eq!(read(directory.path()).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn who_mistypes_a_label_is_told_which_have_said_something() {
+        let logs = tempfile::tempdir().unwrap();
+        let said = |label: &str| {
+            let label = label.parse::<LabelName>().unwrap();
+            nothing(&logs.path().join(label.file_name()), Some(&label))
+        };
+        assert!(said("SECRET").ends_with("`SECRET` has not said anything here; no label has yet"));
+        for label in ["SECRET++MED,NATO", "UNCLASSIFIED"] {
+            fs::create_dir(logs.path().join(label)).unwrap();
+        }
+        assert!(said("UNCLASIFIED").ends_with("did you mean `UNCLASSIFIED`?"), "{}", said("UNCLASIFIED"));
+        assert!(said("PUBLIC").ends_with("these have: SECRET//MED,NATO, UNCLASSIFIED"), "{}", said("PUBLIC"));
     }
 
     #[test]

@@ -247,6 +247,8 @@ pub struct ChildRequested {
     pub remote: Vec<Selector>,
     /// The child to be replaced, by its inbound SPI. Its label is the request's: anything else was refused already.
     pub rekeys: Option<u32>,
+    /// Whether it asks for AGGFRAG payloads in a form that can be given (RFC 9347 5.1).
+    pub aggfrag: bool,
     /// Whether the child has a key exchange of its own.
     pub key_exchange: bool,
     /// Whether the peer asks for an inner address by configuration payload.

@@ -408,8 +408,13 @@ fn what_is_wrong_with_several_servers_is_told() {
         ("\n[federation]", "\n[vault]\nagree = [\"LOW\"]\n[federation]", "has redundant stacks"),
         (
             "\n[federation]",
-            "\n[[posture]]\nname = \"even\"\nconstant-rate = true\n[federation]",
-            "no posture has a constant rate where the site has several servers",
+            "\n[[posture]]\nname = \"even\"\nconstant-rate = true\nfollow = \"9s\"\n[federation]",
+            "a workstation hears of a constant rate from one of them",
+        ),
+        (
+            "\n[federation]",
+            "\n[[posture]]\nname = \"even\"\nconstant-rate = true\n[vault]\naggfrag = [\"LOW\"]\n[federation]",
+            "`[vault] aggfrag` has labels of this posture",
         ),
     ] {
         let text = format!("{SOUND}{FEDERATION}");

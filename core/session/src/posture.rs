@@ -318,10 +318,12 @@ impl Sessions {
             let narrower = now.is_some_and(|now| life.is_none_or(|life| now < life));
             let otherwise = self.interval(&label) != interval;
             if self.ciphers(&label) != ciphers || narrower || otherwise {
-                let number = self.tell_ciphers(&label, narrower || otherwise);
+                let number = self.tell_vault_ciphers(&label, narrower || otherwise);
+                // Before the keyer replaces what there is by its like.
                 if otherwise {
                     self.tunnels_anew(&label);
                 }
+                self.tell_keyer_of(label.clone());
                 pending.insert(label, number);
             } else if now != life {
                 self.tell_keyer_of(label);
@@ -410,11 +412,15 @@ impl Sessions {
     }
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
+    pub(crate) fn tell_ciphers(&mut self, label: &LabelName) {
+        self.tell_vault_ciphers(label, false);
+        self.tell_keyer_of(label.clone());
+    }
+
     /// `anew`: what there is is to be replaced in any case.
-    pub(crate) fn tell_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
+    fn tell_vault_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
         let (number, ciphers) = (self.number(), self.ciphers(label));
         self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
-        self.tell_keyer_of(label.clone());
         number
     }
 

@@ -63,6 +63,8 @@ struct Child {
     stale: bool,
     /// Its keys are from a key exchange of its own.
     own_exchange: bool,
+    /// How its session's packets were to go when it was made.
+    carriage: Carriage,
 }
 
 #[derive(Debug)]
@@ -156,6 +158,12 @@ impl Children {
         let record = self.record(session)?;
         let label = self.moved.get(&record.label).and_then(|moved| moved.key_life);
         record.key_life.into_iter().chain(label).min()
+    }
+
+    /// Whether a child's packets go as those of its session may not any more.
+    fn goes_otherwise(&self, inbound: u32) -> bool {
+        let child = self.all.get(&inbound);
+        child.is_some_and(|child| self.record(child.session).is_some_and(|it| it.carriage != child.carriage))
     }
 
     /// A session's label.
@@ -273,11 +281,34 @@ impl Keyer {
         if at.map_or_else(|| self.children.has(session), |slot| self.children.has_at(session, slot)) {
             return;
         }
+        self.ask(ike, session, at);
+    }
+
+    fn ask(&mut self, ike: IkeId, session: SessionId, at: Option<u16>) {
         let Some(child) = self.new_child(session, at) else { return };
         let spi = child.spi;
         if self.command(Command::CreateChild { ike, child }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
         }
+    }
+
+    /// Asks for a child whose packets go as this session's may now, where it has only others, and gives these up when it has had one for a
+    /// while, or at once where that is `late`. Whether there is anything left to be done.
+    pub(crate) fn carry_otherwise(&mut self, ike: IkeId, session: SessionId, late: bool) -> bool {
+        let now = self.now().monotonic;
+        let held = self.children.sessions.get(&session).into_iter().flat_map(|held| &held.children);
+        let alive = held.filter_map(|spi| Some((*spi, self.children.all.get(spi).filter(|it| !it.stale)?)));
+        let (old, new): (Vec<_>, Vec<_>) = alive.partition(|(spi, _)| self.children.goes_otherwise(*spi));
+        let old: Vec<(IkeId, u32)> = old.into_iter().map(|(inbound, child)| (child.ike, inbound)).collect();
+        let is_asked = !new.is_empty() || self.children.wanted.values().any(|(of, _)| *of == session);
+        if late || new.iter().any(|(_, child)| child.made.saturating_add(MOVED_OVERLAP) <= now) {
+            for (ike, inbound) in &old {
+                let _ = self.command(Command::CloseChild { ike: *ike, inbound: *inbound });
+            }
+        } else if !is_asked && !old.is_empty() {
+            self.ask(ike, session, None);
+        }
+        !old.is_empty()
     }
 
     /// What a child of this session is to be like.
@@ -322,17 +353,17 @@ impl Keyer {
         }
         let rekeys = child.rekeys;
         let own_exchange = child.suite.key_exchange.is_some();
-        let installed =
-            session.and_then(|session| self.install(child, session).map(|label| (session, label)));
+        let installed = session.and_then(|session| self.install(child, session).map(|what| (session, what)));
         // What encoders and the key derivation left on the stack.
         scrub_stack();
-        let Some((session, label)) = installed else {
+        let Some((session, (label, carriage))) = installed else {
             // The session is over, or its vault is: sessiond has said so meanwhile.
             let _ = self.command(Command::CloseChild { ike, inbound });
             return;
         };
         let made = self.now().monotonic;
-        self.children.insert(inbound, Child { ike, session, label, made, stale: false, own_exchange });
+        self.children
+            .insert(inbound, Child { ike, session, label, made, stale: false, own_exchange, carriage });
         if let Some(held) = self.children.sessions.get_mut(&session) {
             held.children.insert(inbound);
         }
@@ -363,10 +394,10 @@ impl Keyer {
         }
     }
 
-    fn install(&mut self, child: ChildEstablished, session: SessionId) -> Option<LabelName> {
+    fn install(&mut self, child: ChildEstablished, session: SessionId) -> Option<(LabelName, Carriage)> {
         let record = self.children.record(session)?;
-        let label = record.label.clone();
-        let Ok(aggregation) = aggregation(record.carriage, child.aggfrag) else {
+        let (label, carriage) = (record.label.clone(), record.carriage);
+        let Ok(aggregation) = aggregation(carriage, child.aggfrag) else {
             self.count("keys that a vault was not to have: the peer asked for another carriage of packets");
             return None;
         };
@@ -390,7 +421,7 @@ impl Keyer {
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
         vault.send(KeyerToVault::Install { session, cipher, esn, inbound, outbound, peer, aggregation });
-        vault.is_open().then_some(label)
+        vault.is_open().then_some((label, carriage))
     }
 
     /// A child that was asked for did not come about.
@@ -493,7 +524,10 @@ impl Keyer {
             if let (Some(life), Some(child)) = (key_life, self.children.all.get(&inbound)) {
                 self.at(life.saturating_sub(now.saturating_sub(child.made)), Timer::Expire(inbound));
             }
-            self.rekey(inbound);
+            // What goes as its session's packets do not any more is not replaced by its like.
+            if !self.children.goes_otherwise(inbound) {
+                self.rekey(inbound);
+            }
         }
     }
 

@@ -55,6 +55,8 @@ pub enum Timer {
     Connect(SessionId),
     /// No packet that was under way when another took this IKE SA's place can still arrive.
     Leave(SessionId, IkeId),
+    /// Look whether this part of a session has keys whose packets go as they may.
+    Change(SessionId),
     /// Tell what was dropped.
     Report,
 }
@@ -433,6 +435,7 @@ impl Keyer {
                 Timer::Settle(session) => self.settle(session),
                 Timer::Connect(session) => self.connect_again(session),
                 Timer::Leave(session, ike) => self.leave(session, ike),
+                Timer::Change(session) => self.change_part(session),
                 Timer::Report => {
                     self.report();
                     self.at(REPORT, Timer::Report);

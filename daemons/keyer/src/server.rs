@@ -36,6 +36,8 @@ struct Asked {
     rekeys: Option<u32>,
     /// Beside one that there is, for another resource of the peer's (RFC 9611).
     further: bool,
+    /// It asks for AGGFRAG payloads.
+    aggfrag: bool,
 }
 
 /// What a server's keyer knows of its peers.
@@ -183,7 +185,7 @@ impl Keyer {
 
     /// A peer asks for a child SA, or to rekey one.
     pub(crate) fn asked_by_peer(&mut self, asked: ChildRequested) {
-        let ChildRequested { request, ike, peer, labels, identity, rekeys, resource, .. } = asked;
+        let ChildRequested { request, ike, peer, labels, identity, rekeys, aggfrag, resource, .. } = asked;
         let Some(device) = host(&identity) else {
             return self.refuse(request, None, None, "its certificate names no host, or several");
         };
@@ -209,9 +211,9 @@ impl Keyer {
             accreditation: accreditation(&identity),
         };
         let label = label.clone();
-        self.server
-            .asked
-            .insert(ticket, Asked { request, ike, device, label, name, rekeys, further: resource.is_some() });
+        let further = resource.is_some();
+        let asked = Asked { request, ike, device, label, name, rekeys, further, aggfrag };
+        self.server.asked.insert(ticket, asked);
         self.asker.send(wanted);
     }
 
@@ -240,6 +242,10 @@ impl Keyer {
         let (device, label) = (Some(asked.device.clone()), Some(asked.name.clone()));
         if record.device != asked.device || record.label != asked.name {
             return self.refuse(asked.request, device, label, "sessiond answered something else");
+        }
+        // Of a child that its own vault does not get the peer would use keys.
+        if !record.carriage.suits(asked.aggfrag) {
+            return self.refuse(asked.request, device, label, "it did not ask for a constant rate");
         }
         if asked.further && asked.rekeys.is_none() && self.children.count(record.session) >= MOST_CHILDREN {
             let decision = ChildDecision::NoMore;

@@ -19,6 +19,10 @@ const FIRST_WAIT: Duration = Duration::from_millis(300);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// So many tries without a child, and the session cannot go on.
 const TRIES: u32 = 10;
+/// Time from one look at a part whose packets are to go otherwise to the next.
+const AGAIN: Duration = Duration::from_secs(1);
+/// So many, which is longer than any posture gives a workstation.
+const MOST_ASKED: u32 = 75;
 /// Passes that are kept for a session.
 const PASSES: usize = 16;
 
@@ -44,6 +48,8 @@ struct Live {
     waiting: bool,
     /// What the server knows us by, each good once.
     passes: Vec<Pass>,
+    /// How often a part was asked for keys whose packets go otherwise.
+    asked: u32,
 }
 
 /// What a workstation's keyer knows.
@@ -66,6 +72,7 @@ impl Live {
             failures: 0,
             waiting: false,
             passes: Vec::new(),
+            asked: 0,
         }
     }
 
@@ -122,7 +129,20 @@ impl Keyer {
             (None, None) => return,
         };
         self.children.admit(record);
-        self.workstation.live.entry(session).or_insert_with(|| Live::new(session, server, peer));
+        let live = self.workstation.live.entry(session).or_insert_with(|| Live::new(session, server, peer));
+        live.asked = 0;
+        self.change_part(session);
+    }
+
+    /// A part's packets may have to go otherwise than they do: a posture is in force at the server where the person signed on, and may come
+    /// to be at this one later. So it is asked until it gives such keys, or must have followed. Until then those of before serve.
+    pub(crate) fn change_part(&mut self, session: SessionId) {
+        let Some(Live { ike: Some(ike), asked, .. }) = self.workstation.of(session) else { return };
+        let (ike, late) = (*ike, *asked >= MOST_ASKED);
+        *asked = asked.saturating_add(1);
+        if self.carry_otherwise(ike, session, late) && !late {
+            self.at(AGAIN, Timer::Change(session));
+        }
     }
 
     /// Begins an IKE SA for a session.
@@ -294,6 +314,9 @@ impl Keyer {
         let record = self.children.record(session)?.clone();
         let [label] = asked.labels.as_slice() else { return None };
         if label.as_str() != Some(record.label.as_str()) || !asked.key_exchange {
+            return None;
+        }
+        if !record.carriage.suits(asked.aggfrag) {
             return None;
         }
         let spi = match asked.rekeys {

@@ -6,8 +6,8 @@ use levee_ike::{
     ChildProposal, Childless, CloseReason, Config, Encryption, Endpoint, Event, Identity, IkeProposal,
     KeyExchange, LocalAuth, Now, Output, Path, Peer, Prf, Random, RemoteAuth, RemoteId,
 };
-use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
-use levee_ipc::vault::{Carriage, KeyerToVault, Refusal, VaultToKeyer};
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::vault::{KeyerToVault, Refusal, VaultToKeyer};
 use levee_ipc::warden::Place;
 use rcgen::{PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
 use std::cell::{Cell, RefCell};
@@ -312,46 +312,6 @@ fn a_vault_that_was_started_anew_gets_new_keys_once_sessiond_says_that_it_knows_
     assert_ne!(new_there.inbound.1, there.inbound.1);
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
     assert!(silent(&secret, MOMENT), "the new vault hears nothing of what it never had");
-}
-
-#[test]
-fn packets_go_in_aggfrag_payloads_where_sessiond_and_the_workstation_say_so_and_after_a_rekeying_too() {
-    let with = |aggfrag| {
-        let carriage = if aggfrag { Carriage::Aggfrag } else { Carriage::Each };
-        KeyRecord { carriage, ..record(1, "SECRET") }
-    };
-    for (here, there) in [(true, true), (true, false), (false, true), (false, false)] {
-        let pair = Pair::new();
-        pair.connect(with(here));
-        pair.answer("SECRET", Some(with(there)));
-        let keys_here = keys(&pair.at_workstation);
-        assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation, "{here} {there}");
-        assert_eq!(keys_here.aggregation.is_some(), here && there, "{here} {there}");
-        let expiring = VaultToKeyer::Expiring { spi: keys_here.inbound.0, session: session(1) };
-        pair.at_workstation.send(&expiring).unwrap();
-        pair.answer("SECRET", Some(with(there)));
-        assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation, "{here} {there}");
-        assert_eq!(keys(&pair.at_workstation).aggregation, keys_here.aggregation, "{here} {there}");
-    }
-}
-
-#[test]
-fn at_a_constant_rate_both_vaults_have_it_and_a_peer_that_agreed_to_none_has_no_keys() {
-    let interval = Duration::from_millis(4);
-    let with = |carriage| KeyRecord { carriage, ..record(1, "SECRET") };
-    let pair = Pair::new();
-    pair.connect(with(Carriage::Constant { interval }));
-    pair.answer("SECRET", Some(with(Carriage::Constant { interval })));
-    let keys_here = keys(&pair.at_workstation);
-    assert_eq!(keys_here.aggregation.map(|it| it.interval), Some(Some(interval)));
-    assert_eq!(keys(&pair.secret).aggregation, keys_here.aggregation);
-
-    // The workstation was told of none: the server's vault never hears of its keys.
-    let pair = Pair::new();
-    pair.connect(with(Carriage::Each));
-    pair.answer("SECRET", Some(with(Carriage::Constant { interval })));
-    pair.server.counts("keys that a vault was not to have: the peer asked for another carriage of packets");
-    assert!(silent(&pair.secret, MOMENT));
 }
 
 #[test]
@@ -674,27 +634,6 @@ fn an_onlooker_sees_the_same_lengths_for_every_label() {
     assert!(lengths[0].len() >= 6, "{lengths:?}");
     assert_eq!(lengths[0], lengths[1]);
     assert_eq!(lengths[0], lengths[2]);
-}
-
-#[test]
-fn another_client_that_offers_aggfrag_has_keys_at_a_label_whose_packets_go_one_by_one() {
-    let authority = Authority::new();
-    let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
-    let vault = server.vault(&label("SECRET"), SLOT);
-    let host = authority.identity("ws1", Some(RANGE));
-    let id = Identity::Fqdn("ws1".into());
-    let mut client = Client::new(&authority, &host, id, server.group.address(), Childless::Never);
-    client.aggfrag = true;
-    client.connect("SECRET");
-    client.until("a question for sessiond", |_| readable(&server.asker, Duration::ZERO));
-    let FromKeyer::Wanted { ticket, .. } = server.said() else { panic!("no question") };
-    server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
-    // Its first child, and the one with keys of its own that the server replaces it by at once.
-    for children in [1, 2] {
-        let made = |e: &&Event| matches!(e, Event::ChildEstablished(child) if child.aggfrag.is_none());
-        client.until("a child", |events| events.iter().filter(made).count() >= children);
-        assert_eq!(keys(&vault).aggregation, None);
-    }
 }
 
 #[test]

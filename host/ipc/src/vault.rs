@@ -183,6 +183,12 @@ impl Carriage {
     pub fn aggregates(self) -> bool {
         self != Self::Each
     }
+
+    /// Whether packets go like this to a peer that does or does not ask for AGGFRAG payloads.
+    #[must_use]
+    pub fn suits(self, asks: bool) -> bool {
+        asks || !matches!(self, Self::Constant { .. })
+    }
 }
 
 /// How packets go in AGGFRAG payloads (RFC 9347).

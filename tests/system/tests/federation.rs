@@ -123,6 +123,10 @@ name = "siege"
 ciphers = ["chacha20-poly1305"]
 follow = "5s"
 [[posture]]
+name = "even"
+constant-rate = true
+ciphers = ["chacha20-poly1305"]
+[[posture]]
 name = "few"
 people = ["mia"]
 "#;
@@ -161,6 +165,23 @@ people = ["mia"]
     }
     let log = world.levee(&["audit", "show", "--state", &text(&world.path("state"))]).ok();
     assert!(log.contains("set at two.harbour.example, after siege"), "{log}");
+    // A constant rate, of which the workstation hears from the first server alone: whether that one has it first or last.
+    for (set, end) in [("run", "second-run"), ("second-run", "run")] {
+        posture(set, &["set", "even"]).ok();
+        let sent = world.idle("two");
+        assert!(sent > 150, "250 a second were 500: {sent}");
+        for page in [HERE, THERE] {
+            world.fetch("ws1", page).ok();
+        }
+        posture(end, &["set", "default"]).ok();
+        let sent = world.idle("two");
+        assert!(sent < 100, "none but what the servers say to each other: {sent}");
+        world.fetch("ws1", THERE).ok();
+    }
+    for state in ["state", "second-state"] {
+        let log = world.levee(&["audit", "show", "--state", &text(&world.path(state))]).ok();
+        assert!(!log.contains("did not follow in time"), "{log}");
+    }
     // One that cannot hear of it is named, and takes it up when it can.
     two.cut_off("two", true);
     let refused = posture("run", &["set", "siege"]).refused();

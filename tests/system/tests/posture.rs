@@ -24,6 +24,12 @@ labels = ["CONFIDENTIAL..SECRET//NATO,MED"]
 constant-rate = true
 follow = "20s"
 [[posture]]
+name = "both"
+labels = ["CONFIDENTIAL..SECRET//NATO,MED"]
+constant-rate = true
+ciphers = ["chacha20-poly1305"]
+follow = "20s"
+[[posture]]
 name = "quiet"
 services = ["orders"]
 [[posture]]
@@ -200,10 +206,11 @@ fn tunnels_in_traffic_begin_to_go_at_a_constant_rate_and_end_to_and_who_comes_me
         after(2);
         posture(&world, &["set", "even", "--reason", "a drill"]).ok();
         after(2);
-        posture(&world, &["set", "default"]).ok();
-        after(2);
-        posture(&world, &["set", "even"]).ok();
-        after(2);
+        // Also with another cipher at once.
+        for name in ["default", "both", "default", "even"] {
+            posture(&world, &["set", name]).ok();
+            after(2);
+        }
         over.store(true, Ordering::Relaxed);
     });
     assert_eq!(lost(&world, HIGH), 0, "{}", world.status()["vaults"][HIGH]["counters"]);

@@ -243,6 +243,8 @@ impl Agent {
                     if let Some(live) = &mut self.session {
                         live.passes = passes;
                         live.keys.carriage = carriage;
+                        // The others come to have it in force as well.
+                        live.parts.iter_mut().for_each(|part| part.record.carriage = carriage);
                     }
                 }
                 Heard::Notice(_) => self.due.renew = true,

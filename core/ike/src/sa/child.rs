@@ -44,7 +44,7 @@ pub(crate) struct Offered {
     pub(crate) remote: Vec<Selector>,
     pub(crate) local: Vec<Selector>,
     pub(crate) wants_address: bool,
-    aggfrag: Option<Aggfrag>,
+    pub(crate) aggfrag: Option<Aggfrag>,
     pub(crate) resource: Option<Resource>,
 }
 

@@ -208,6 +208,7 @@ impl Established {
                     local: asked.offered.local.clone(),
                     remote: asked.offered.remote.clone(),
                     rekeys: asked.rekeys,
+                    aggfrag: asked.offered.aggfrag.is_some(),
                     key_exchange: asked.share.is_some(),
                     wants_address: asked.offered.wants_address,
                     resource: asked.offered.resource.clone(),

@@ -343,6 +343,7 @@ fn authenticate(
         local: offered.local.clone(),
         remote: offered.remote.clone(),
         rekeys: None,
+        aggfrag: offered.aggfrag.is_some(),
         key_exchange: false,
         wants_address: offered.wants_address,
         resource: offered.resource.clone(),

@@ -123,12 +123,8 @@ pub(super) fn read(
             let what = format!("there are more than {MOST} postures");
             reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, "remove some");
         }
-        if root.get("federation").is_some()
-            && let Some(value) = keys.get("constant-rate")
-        {
-            let what = "no posture has a constant rate where the site has several servers: a workstation hears of it from one of them";
-            let remedy = "take it out, or write `[vault] constant-rate` at all servers";
-            reader.problem(ProblemKind::Overlap, &value.span(), what, remedy);
+        if root.get("federation").is_some() && one.constant {
+            fits_several_servers(reader, keys, vault, one);
         }
     }
     Some(read)
@@ -215,6 +211,26 @@ fn constant(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
         );
     }
     Some(constant)
+}
+
+/// What a posture with a constant rate must be like where the site has several servers: a workstation hears of it from one of them, which
+/// may be the last to have it in force.
+fn fits_several_servers(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: Option<&Vault>, posture: &Posture) {
+    if posture.follow < FOLLOW {
+        let what = "with several servers a workstation hears of a constant rate from one of them, and the others keep it no longer than `follow`";
+        let remedy = format!("write `follow = \"{}s\"` or more, or leave it out", FOLLOW.as_secs());
+        reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
+    }
+    let aggregates = |vault: &Vault| match &posture.labels {
+        None => vault.aggregates_anywhere(),
+        Some(ranges) => ranges.iter().any(|range| vault.aggregates_within(range)),
+    };
+    if vault.is_some_and(aggregates) {
+        let what = "`[vault] aggfrag` has labels of this posture, and with several servers one does not know whether a workstation that \
+                    asks for AGGFRAG payloads has heard of the constant rate";
+        let remedy = "take these labels out of `aggfrag`, or `constant-rate` out of the posture";
+        reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
+    }
 }
 
 /// What the vaults must be like for it.

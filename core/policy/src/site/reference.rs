@@ -665,7 +665,7 @@ pub(super) const POSTURE: Section = Section {
             "constant-rate",
             "true",
             "what the label has",
-            "Packets have one size and leave at `[vault] constant-rate-packets`, whatever there is to send. Workstations are told over the trusted path; what goes otherwise is gone before the change is acknowledged. Not with `[federation]`.",
+            "Packets have one size and leave at `[vault] constant-rate-packets`, whatever there is to send. Workstations are told over the trusted path; what goes otherwise is gone before the change is acknowledged. With `[federation]`, where `follow` is 10 s or more and at labels that are not in `[vault] aggfrag`.",
         ),
         may(
             "people",

@@ -149,6 +149,16 @@ impl Vault {
         self.agree.iter().any(|agree| agree.intersection(range).is_some())
     }
 
+    /// Whether labels of a range have their packets go in AGGFRAG payloads as they come.
+    pub(super) fn aggregates_within(&self, range: &Range) -> bool {
+        self.aggfrag.iter().any(|aggfrag| aggfrag.intersection(range).is_some())
+    }
+
+    /// Whether any labels have.
+    pub(super) fn aggregates_anywhere(&self) -> bool {
+        !self.aggfrag.is_empty()
+    }
+
     /// Whether a label's packets go in AGGFRAG payloads (RFC 9347) where the peer takes them, which levee's workstations do.
     pub fn aggregates(&self, label: &Label) -> bool {
         self.aggfrag.iter().chain(&self.constant).any(|range| range.contains(label))
