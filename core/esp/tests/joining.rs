@@ -15,7 +15,7 @@ const CWR: u8 = 128;
 fn checksum(bytes: &[u8]) -> u16 {
     let words =
         bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)));
-    let sum = words.fold(0, |sum, word| sum + word);
+    let sum: u32 = words.sum();
     let sum = (sum & 0xffff) + (sum >> 16);
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
