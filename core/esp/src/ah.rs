@@ -176,7 +176,7 @@ fn encapsulated(packet: &[u8], from: IpAddr, to: IpAddr, id: u16) -> Result<Vec<
         [first, second, ..] => first << 4 | second >> 4,
         _ => return Err(DropReason::Malformed),
     };
-    let mut out = Vec::with_capacity(40 + packet.len());
+    let mut out = Vec::new();
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let length = u16::try_from(20 + packet.len()).map_err(|_| DropReason::Oversize)?;
@@ -282,4 +282,34 @@ fn options(header: &mut [u8]) -> Option<()> {
         at += 2 + length;
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No code: every value is zero, since it is the numbers that are looked at.
+    struct Nothing;
+
+    impl Mac for Nothing {
+        fn sum(&self, _: &[&[u8]]) -> [u8; ICV] {
+            [0; ICV]
+        }
+    }
+
+    /// RFC 4302 3.3.2: a number is not used twice, with 32 bits or with 64.
+    #[test]
+    fn the_last_number_is_used_and_none_behind_it() {
+        let packet =
+            [&[0x45, 0, 0, 24, 0, 0, 0, 0, 64, 1, 0, 0][..], &[10, 0, 0, 1, 10, 0, 0, 2, 8, 0, 0, 0]]
+                .concat();
+        for (extended, last) in [(false, u64::from(u32::MAX)), (true, u64::MAX)] {
+            let spi = Spi::new(0x1234).unwrap();
+            let mut outbound = AhOutbound { spi, extended, mac: Box::new(Nothing), sequence: last - 1 };
+            let signed = outbound.protect(&packet).unwrap();
+            assert_eq!(signed[28..32], [0xff; 4]);
+            assert_eq!(outbound.protect(&packet), Err(DropReason::SequenceExhausted));
+            assert_eq!(outbound.sequence, last);
+        }
+    }
 }

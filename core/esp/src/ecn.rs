@@ -30,7 +30,7 @@ pub fn decapsulated(inner: u8, outer: u8) -> Result<u8, DropReason> {
 pub fn of(packet: &[u8]) -> u8 {
     match packet {
         [first, second, ..] if first >> 4 == 4 => second & 3,
-        [first, second, ..] if first >> 4 == 6 => ((first << 4 | second >> 4) & 3).min(3),
+        [first, second, ..] if first >> 4 == 6 => second >> 4 & 3,
         _ => NOT_ECT,
     }
 }
@@ -98,6 +98,40 @@ mod tests {
             assert_eq!(of(&packet), ecn);
             assert_eq!(sum(&packet), before);
             assert_eq!(packet[1] & !3, header[1] & !3);
+            // Where the checksum is next to zero a carry carries once more.
+            let mut near = 0;
+            for id in 0..=u16::MAX {
+                let mut packet = header;
+                packet[4..6].copy_from_slice(&id.to_be_bytes());
+                packet[10..12].fill(0);
+                let checksum = !(sum(&packet) as u16);
+                if (4..=0xfffc).contains(&checksum) {
+                    continue;
+                }
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+                set(&mut packet, ecn);
+                assert_eq!((of(&packet), sum(&packet)), (ecn, 0xffff), "{checksum:x}");
+                near += 1;
+            }
+            assert!(near >= 6, "{near}");
+            // Whatever was in it before.
+            for (class, id) in (0..=255).flat_map(|class| [0, 1, 0x7f, 0x80, 0xff].map(|id| (class, id))) {
+                let mut packet = header;
+                (packet[1], packet[4]) = (class, id);
+                packet[10..12].fill(0);
+                let checksum = !(sum(&packet) as u16);
+                packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+                set(&mut packet, ecn);
+                assert_eq!(
+                    (of(&packet), packet[1] & !3, sum(&packet)),
+                    (ecn, class & !3, 0xffff),
+                    "{class} {id}"
+                );
+            }
+            // What is of neither version has none, and is left alone.
+            let mut other = [0x50, 0xff, 0xff, 0xff];
+            set(&mut other, ecn);
+            assert_eq!((of(&other), other), (NOT_ECT, [0x50, 0xff, 0xff, 0xff]));
             let mut v6 = [0x6a, 0xbc, 0xde, 0xf0];
             set(&mut v6, ecn);
             assert_eq!((of(&v6), v6[0], v6[1] & !0x30, v6[2]), (ecn, 0x6a, 0x8c, 0xde));

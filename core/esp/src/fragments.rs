@@ -48,8 +48,8 @@ impl Trail {
             return false;
         }
         let mut passed = self.passed.clone();
-        let place = passed.partition_point(|&(first, _)| first < from);
-        passed.insert(place, (from, to));
+        passed.push((from, to));
+        passed.sort_unstable();
         passed.dedup_by(|next, before| {
             let adjoins = before.1 == next.0;
             if adjoins {

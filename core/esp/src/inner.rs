@@ -120,19 +120,18 @@ impl Inner {
         let &[first, _, l0, l1, i0, i1, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = fixed;
         let header = usize::from(first & 0xf) * 4;
         let length = usize::from(u16::from_be_bytes([l0, l1]));
-        if header < 20 || length < header || bytes.len() < length {
-            return None;
-        }
+        // Neither goes on behind what there is, nor ends before it begins.
+        let (options, payload) = (bytes.get(20..header)?, bytes.get(header..length)?);
         let flags = u16::from_be_bytes([f0, f1]);
         let fragment = match (flags & 0x1fff, flags & 0x2000 != 0) {
             (0, false) => Fragment::Whole,
             (0, true) => Fragment::First,
             _ => Fragment::Later,
         };
-        let ports = ports(protocol, fragment, bytes.get(header..length)?)?;
+        let ports = ports(protocol, fragment, payload)?;
         let id = u32::from(u16::from_be_bytes([i0, i1]));
         // 13 bits and three more.
-        let piece = Piece::new(fragment, id, (flags & 0x1fff) << 3, length - header, flags & 0x2000 != 0)?;
+        let piece = Piece::new(fragment, id, (flags & 0x1fff) << 3, payload.len(), flags & 0x2000 != 0)?;
         Some(Self {
             version: IpVersion::V4,
             source: Ipv4Addr::new(s0, s1, s2, s3).into(),
@@ -143,7 +142,7 @@ impl Inner {
             piece,
             header,
             length,
-            labelled: has_label_v4(bytes.get(20..header)?),
+            labelled: has_label_v4(options),
         })
     }
 

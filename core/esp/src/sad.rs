@@ -1,6 +1,8 @@
 //! The security association database (RFC 4301 4.4.2) with the sessions that its associations serve.
 
 mod aggregates;
+#[cfg(test)]
+mod tests;
 
 pub use aggregates::Gathered;
 
@@ -287,7 +289,8 @@ impl<K: Copy + Ord> Sad<K> {
             self.remove(place);
         }
         self.gathering.retain(|other| *other != id);
-        self.counters.count_many(DropReason::NoSession, session.waiting.clear());
+        let gathered = session.sender.as_ref().map_or(0, |sender| sender.left());
+        self.counters.count_many(DropReason::NoSession, session.waiting.clear() + gathered);
         true
     }
 

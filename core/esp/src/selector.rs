@@ -161,12 +161,6 @@ impl SelectorSet {
         Self(selectors)
     }
 
-    /// The rows.
-    #[must_use]
-    pub fn rows(&self) -> &[Selector] {
-        &self.0
-    }
-
     /// What these rows say of a packet that leaves through the tunnel (RFC 4301 5.1) or arrives through it (5.2, step 4): the most
     /// that one of them does.
     #[must_use]
@@ -176,8 +170,9 @@ impl SelectorSet {
             match selector.matches(packet, direction) {
                 Match::Freely => return Verdict::Freely,
                 Match::ByPorts => verdict = Verdict::ByPorts,
-                Match::NeedsPorts if verdict == Verdict::No => verdict = Verdict::ByTrail,
-                Match::NeedsPorts | Match::No => {}
+                // It has no ports, so that no row says otherwise.
+                Match::NeedsPorts => verdict = Verdict::ByTrail,
+                Match::No => {}
             }
         }
         verdict

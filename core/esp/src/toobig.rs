@@ -106,6 +106,31 @@ mod tests {
         Some(out[..length].to_vec())
     }
 
+    /// RFC 1122 3.2.2, RFC 4443 2.4 e: none of these is anybody who could be told.
+    #[test]
+    fn nobody_is_told_of_a_later_fragment_or_what_came_from_many_or_from_no_address() {
+        let mut out = [0; TOO_BIG];
+        for (place, source) in
+            [(12, [224, 0, 0, 1]), (12, [239, 255, 255, 255]), (12, [0, 0, 0, 0]), (12, [10, 0, 0, 2])]
+        {
+            let mut packet = v4_packet(0x40, 17, 0);
+            packet[place..place + 4].copy_from_slice(&source);
+            set_ipv4(&mut packet, 20);
+            let inner = Inner::parse(&packet).unwrap();
+            assert_eq!(
+                too_big(&packet, &inner, 1_400, &mut out).is_some(),
+                source == [10, 0, 0, 2],
+                "{source:?}"
+            );
+        }
+        let mut packet = v4_packet(0x40, 17, 0);
+        packet[7] = 1;
+        set_ipv4(&mut packet, 20);
+        let inner = Inner::parse(&packet).unwrap();
+        assert_eq!(inner.fragment, Fragment::Later);
+        assert_eq!(too_big(&packet, &inner, 1_400, &mut out), None);
+    }
+
     #[test]
     fn a_sender_over_ipv4_is_told_the_mtu_and_shown_the_start_of_its_packet() {
         let packet = v4_packet(0x40, 17, 0);

@@ -86,6 +86,47 @@ mod tests {
         assert!(queue.is_empty());
     }
 
+    /// As many octets as there are in the packets that wait, whichever way they went.
+    #[test]
+    fn there_is_room_for_256_kib_whatever_has_waited_before() {
+        let mut queue = WaitQueue::default();
+        let half = vec![1; WaitQueue::BYTES / 2];
+        let turns: [fn(&mut WaitQueue) -> u64; 3] = [
+            |queue| u64::from(queue.pop().is_some()) + u64::from(queue.pop().is_some()),
+            |queue| queue.expire(WaitQueue::PATIENCE * 2),
+            WaitQueue::clear,
+        ];
+        for (turn, empty) in turns.iter().cycle().take(30).enumerate() {
+            assert!(queue.is_empty() && queue.pop().is_none(), "{turn}");
+            // Both together are exactly as many, and an octet more costs the older its place.
+            assert_eq!(
+                (queue.push(Duration::ZERO, &half), queue.push(Duration::ZERO, &half)),
+                (0, 0),
+                "{turn}"
+            );
+            assert!(!queue.is_empty());
+            assert_eq!(queue.push(Duration::ZERO, &[2]), 1, "{turn}");
+            assert_eq!(empty(&mut queue), 2, "{turn}");
+        }
+    }
+
+    #[test]
+    fn all_that_has_waited_too_long_goes_at_once_and_nothing_else() {
+        let mut queue = WaitQueue::default();
+        assert_eq!((queue.expire(Duration::from_secs(99)), queue.clear()), (0, 0));
+        for second in 1..=5 {
+            queue.push(Duration::from_secs(second), &[second as u8]);
+        }
+        assert_eq!(
+            queue.expire(WaitQueue::PATIENCE + Duration::from_secs(3)),
+            2,
+            "one has waited just as long as it may"
+        );
+        assert_eq!(queue.pop().unwrap()[..], [3]);
+        assert_eq!(queue.expire(WaitQueue::PATIENCE + Duration::from_secs(9)), 2);
+        assert!(queue.is_empty());
+    }
+
     #[test]
     fn nothing_waits_for_ever() {
         let mut queue = WaitQueue::default();

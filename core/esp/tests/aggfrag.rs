@@ -310,6 +310,10 @@ fn figures_that_make_no_sense_are_refused() {
     let good = Aggregation { packet: 1_400, interval: None, fragment: true };
     assert!(good.is_sound());
     assert!(!Aggregation { packet: 63, ..good }.is_sound());
+    assert!(Aggregation { packet: 64, ..good }.is_sound());
+    let fastest = Duration::from_micros(10);
+    assert!(Aggregation { interval: Some(fastest), ..good }.is_sound());
+    assert!(!Aggregation { interval: Some(fastest - Duration::from_nanos(1)), ..good }.is_sound());
     assert!(!Aggregation { interval: Some(Duration::ZERO), ..good }.is_sound());
 }
 

@@ -178,6 +178,41 @@ fn tiny_overlapping_ragged_and_endless_fragments_do_not_pass() {
     assert_eq!(arrives(cut(2, 8 * 16, 8, true)), Ok(()));
 }
 
+/// RFC 3128: a first fragment has all of the next layer's header that is decided on, whatever protocol that is.
+#[test]
+fn a_first_fragment_without_the_whole_of_its_next_header_does_not_pass() {
+    const DCCP: u8 = 33;
+    const SCTP: u8 = 132;
+    const UDP_LITE: u8 = 136;
+    for (protocol, least) in [(TCP, 24), (UDP, 8), (UDP_LITE, 8), (SCTP, 16), (DCCP, 16)] {
+        let mut rows = dns();
+        rows.iter_mut().for_each(|row| row.protocol = Some(protocol));
+        let mut tunnel = Tunnel::new(Suite::Aes256Gcm, true, rows);
+        for (id, length) in (1..).zip([8, 16, 24, 32]) {
+            let mut first = cut(id, 0, length, true).up(PORT);
+            first[9] = protocol;
+            let expected = if length < least { NO } else { Ok(()) };
+            assert_eq!(arrives(&mut tunnel, NOW, &first), expected, "{length} octets of {protocol}");
+            let mut second = cut(id, length as u16, 16, false).up(PORT);
+            second[9] = protocol;
+            assert_eq!(arrives(&mut tunnel, NOW, &second), expected, "behind {length} octets of {protocol}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_datagram_passes_whole() {
+    let mut tunnel = tunnel();
+    let mut arrives = |cut: Cut| arrives(&mut tunnel, NOW, &cut.up(PORT));
+    let middle = 32_760;
+    assert_eq!(arrives(cut(1, 0, 8, true)), Ok(()));
+    assert_eq!(arrives(cut(1, 65_528, 8, false)), NO, "an octet beyond what a datagram can be");
+    assert_eq!(arrives(cut(1, 65_528, 7, false)), Ok(()));
+    assert_eq!(arrives(cut(1, 8, middle, true)), Ok(()));
+    assert_eq!(arrives(cut(1, 8 + middle as u16, 65_520 - middle, true)), Ok(()));
+    assert_eq!(arrives(cut(1, 0, 8, true)), Ok(()), "the one before is whole");
+}
+
 #[test]
 fn a_datagram_is_remembered_for_two_seconds_and_sixteen_at_most_of_a_session() {
     let mut tunnel = tunnel();

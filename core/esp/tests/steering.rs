@@ -76,6 +76,15 @@ fn every_slot_of_every_number_of_slots_has_spis() {
 }
 
 #[test]
+fn for_a_slot_that_there_is_not_no_number_is_asked_for() {
+    let steering = Steering::new(&key(&mut generator(5)), 64).unwrap();
+    for slot in [0, 65, u16::MAX] {
+        assert_eq!(steering.spi(slot, || panic!("slot {slot}")), None);
+    }
+    assert!([1, 64].into_iter().all(|slot| steering.spi(slot, generator(6)).is_some()));
+}
+
+#[test]
 fn another_key_is_another_function() {
     let mut random = generator(5);
     let key = key(&mut random);

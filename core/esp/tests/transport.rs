@@ -208,3 +208,26 @@ fn another_association_and_another_protocol_are_told_apart() {
     routed[2..4].copy_from_slice(&length.to_be_bytes());
     assert_eq!(outbound.protect(&checksummed(routed)), Err(DropReason::Malformed), "a source route");
 }
+
+/// RFC 4303 3.1.1: destination options may stand before it as well, where the peer put them.
+#[test]
+fn behind_destination_options_or_a_routing_header_it_is_found() {
+    let plain = packet(UDP, "fd00::2", "fd00:9::1", Some((5, 9)), &[7; 40]);
+    for (header, number) in
+        [([0, 0, 1, 4, 0, 0, 0, 0], 60), ([0, 0, 4, 0, 0, 0, 0, 0], 43), ([0, 0, 1, 4, 0, 0, 0, 0], 0)]
+    {
+        let before = |packet: &[u8]| {
+            let mut header = header;
+            header[0] = packet[6];
+            v6(number, "fd00::2", "fd00:9::1", &[&header, &packet[40..]].concat())
+        };
+        let (mut outbound, mut inbound) = esp(true);
+        let sealed = before(&transport::seal(&mut outbound, &plain).unwrap());
+        assert_eq!(transport::spi(&sealed), Ok(spi()), "{number}");
+        assert_eq!(transport::open(&mut inbound, &sealed), Ok(before(&plain)), "{number}");
+        // Of its own accord it puts itself behind what is for the way, and before what is for the destination.
+        let sealed = transport::seal(&mut outbound, &before(&plain)).unwrap();
+        assert_eq!(sealed[6], if number == 60 { ESP } else { number });
+        assert_eq!(transport::open(&mut inbound, &sealed), Ok(before(&plain)), "{number}");
+    }
+}

@@ -170,9 +170,10 @@ fn a_packet_with_a_label_of_its_own_passes_neither_way_whatever_it_says() {
         ("six", 60, &calipso),
         ("six", 0, &[1, 5, 0, 0, 0, 0]),
     ];
-    let bare: [(&str, u8, &[u8]); 5] = [
+    let bare: [(&str, u8, &[u8]); 6] = [
         ("four", 0, &[1; 8]),
         ("four", 0, &[68, 4, 5, 0]),
+        ("four", 0, &[7, 2, 9, 2]),
         // Behind the end nothing is an option.
         ("four", 0, &[&[0; 4][..], &cipso].concat()),
         ("six", 0, &[1, 4, 0, 0, 0, 0]),
@@ -200,6 +201,9 @@ fn a_packet_with_a_label_of_its_own_passes_neither_way_whatever_it_says() {
         }
     }
     assert_eq!(tunnel.server.counters.dropped(DropReason::Labelled), labelled.len() as u64);
+    // Two labels are no less than one.
+    let two = with_options(packet(UDP, "fd00::2", "fd00:9::1", Some((7, 7)), &[0; 8]), 60, &calipso);
+    assert!(levee_esp::Inner::parse(&with_options(two, 0, &calipso)).unwrap().labelled);
     // From a peer that does not look, into one that does.
     let good = packet(UDP, "10.0.0.2", "10.9.0.1", Some((7, 7)), &[0; 20]);
     let labelled = with_options(packet(UDP, "10.0.0.2", "10.9.0.1", Some((7, 7)), &[0; 8]), 0, &cipso);

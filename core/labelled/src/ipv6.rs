@@ -239,3 +239,31 @@ pub(crate) fn strip(octets: &mut [u8]) -> Result<bool, Drop> {
     }
     Ok(!places.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8200 4.2: one octet is Pad1, more are one PadN.
+    #[test]
+    fn a_header_of_one_option_is_as_short_as_can_be_and_filled_up_as_the_rfc_wants() {
+        for length in 0..=150usize {
+            let option: Vec<u8> = (0..length).map(|n| n as u8 | 0x80).collect();
+            let header = hop_by_hop_with(58, &option).unwrap();
+            assert_eq!(header.len(), (2 + length).div_ceil(8) * 8);
+            assert_eq!((header[0], usize::from(header[1])), (58, header.len() / 8 - 1));
+            let (said, padding) = header[2..].split_at(length);
+            assert_eq!(said, option);
+            match padding {
+                [] | [0] => {}
+                [1, more, rest @ ..] => {
+                    assert!(
+                        usize::from(*more) == rest.len() && rest.iter().all(|octet| *octet == 0),
+                        "{padding:?}"
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

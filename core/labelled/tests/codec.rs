@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use levee_labelled::{Fault, calipso, cipso};
+use levee_labelled::{Fault, calipso, cipso, spellings};
 use levee_policy::{CategorySet, Domain, Label, TagForm};
 use proptest::prelude::*;
 
@@ -155,6 +155,32 @@ fn a_label_has_as_many_calipso_spellings_as_zero_words_have_room() {
             .collect();
         assert_eq!(expected.len(), 33 - usize::from(words));
         assert_eq!(calipso::spellings(domain, &label).as_ref(), Ok(&expected), "{label:?}");
+    }
+}
+
+/// A kernel's table that lacked one would drop what a host may send.
+#[test]
+fn every_spelling_that_fills_an_option_to_its_end_is_among_a_labels() {
+    let full = |tag: u8, data: &[u8]| {
+        let mut option = [&[134, 40, 0, 0, 0, 16, tag, 34, 0, 7][..], data].concat();
+        option.resize(40, 0);
+        option
+    };
+    let numbers: Vec<u8> = (0..15u16).flat_map(u16::to_be_bytes).collect();
+    let ranges: Vec<u8> =
+        (1..8u16).rev().flat_map(|n| [n * 10 + 1, n * 10]).flat_map(u16::to_be_bytes).collect();
+    for (option, set) in [
+        (full(1, &[]), vec![]),
+        (full(1, &[0x81]), vec![0, 7]),
+        (full(2, &numbers), (0..15).collect::<Vec<u16>>()),
+        (full(5, &ranges), (1..8).flat_map(|n| [n * 10, n * 10 + 1]).chain([0]).collect()),
+        (full(6, &[0x40]), (0..1024).filter(|n| *n != 1).collect()),
+    ] {
+        let domain = domain(TagForm::Bitmap);
+        let label = label(7, set);
+        assert_eq!(cipso::decode(domain, &option).as_ref(), Ok(&label), "{option:?}");
+        let among = spellings(domain, &label).unwrap();
+        assert!(among.contains(&option) && among.iter().all(|one| one.len() <= 40), "{option:?}");
     }
 }
 

@@ -291,8 +291,12 @@ fn labels_are_looked_for_behind_options_of_two_octets_and_not_behind_shorter_one
     let mut dice = Dice(7);
     let packet = packets::ipv4(&mut dice);
     for (length, expected) in [(0, Err(Drop::Truncated)), (1, Err(Drop::Truncated)), (2, Ok(true))] {
-        let mut packet = with_options(&packet, &[7, length, 134, 6, 0, 0, 0, 16]);
+        let as_it_is = with_options(&packet, &[7, length, 134, 6, 0, 0, 0, 16]);
+        let mut packet = as_it_is.clone();
         assert_eq!(strip(&mut packet), expected, "an option of {length}");
+        // It is another option, or none at all.
+        let dropped = if expected.is_ok() { Drop::OtherOption } else { Drop::Truncated };
+        assert_eq!(filter().receive(&as_it_is, NOW), Err(dropped), "an option of {length}");
     }
 }
 
@@ -452,6 +456,92 @@ fn a_router_s_error_tells_a_compartment_what_passes_before_its_packets_have_a_la
         assert_eq!(sum(&heard[header..]), 0xffff, "{heard:02x?}");
         // Nothing else of it is another.
         assert_eq!((&heard[header + 8..], &heard[..header]), (&message[8..], &error[..header]));
+    }
+}
+
+/// A datagram that only looks like such an error, by its ports or as a piece of one, is a compartment's own.
+#[test]
+fn what_is_no_whole_error_arrives_as_it_was_though_it_begins_as_one() {
+    let (mut dice, mut filter, mut tried) = (Dice(35), filter(), 0);
+    for n in 0..4_000 {
+        let is_six = n % 2 == 1;
+        let (label, error) = (allowed(&mut dice), packets::too_big(&mut dice, is_six));
+        let protocol = if is_six { 6 } else { 9 };
+        let mut other = error.clone();
+        other[protocol] = [6, 17][dice.below(2) as usize];
+        let other = packets::at(other, true, if is_six { "fd07::9" } else { "192.168.7.9" }.parse().unwrap());
+        let piece = fragment_of(&error, &mut dice);
+        for packet in [other, piece] {
+            let sent = filter.send(&label, &packet, MTU).unwrap();
+            assert_eq!(filter.receive(&sent, NOW), Ok(Arrived::At(label.clone(), packet)));
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 8_000);
+}
+
+#[test]
+fn a_label_whose_option_fills_the_header_to_its_end_is_sent_and_arrives() {
+    let domain = Domain::new(16, TagForm::Bitmap, [(0, 0)], (0..240).map(|n| (n, n))).unwrap();
+    let full = label(0, [239]);
+    assert_eq!(cipso::encode(&domain, &full).unwrap().len(), 40);
+    let mut filter = Filter::new(domain, Range::single(full.clone()));
+    let packet = packets::ipv4(&mut Dice(36));
+    let sent = filter.send(&full, &packet, MTU).unwrap();
+    assert_eq!((sent.len(), sent[0]), (packet.len() + 40, 0x4f));
+    assert_eq!(filter.receive(&sent, NOW), Ok(Arrived::At(full, packet)));
+}
+
+#[test]
+fn a_label_costs_a_packet_of_ipv6_no_more_than_its_octets_and_their_padding() {
+    let (mut dice, mut filter) = (Dice(37), filter());
+    for _ in 0..200 {
+        let (label, packet) = (allowed(&mut dice), packets::ipv6(&mut dice));
+        let sent = filter.send(&label, &packet, MTU).unwrap();
+        let option = options(&label).1;
+        assert_eq!(sent.len() - packet.len(), (2 + option.len()).next_multiple_of(8));
+        assert_eq!(sent[42..42 + option.len()], option);
+    }
+}
+
+/// One header of hops alone is looked through for a label: a second, wherever it stands, could have another.
+#[test]
+fn a_second_header_of_hops_is_refused_behind_the_first_and_behind_a_fragments() {
+    let (mut dice, mut filter) = (Dice(38), filter());
+    let (low, high) = (options(&label(1, [])).1, options(&label(2, [])).1);
+    for _ in 0..100 {
+        let packet = packets::ipv6(&mut dice);
+        let second = with_hop_by_hop(&packet, &high);
+        assert_eq!(filter.receive(&with_hop_by_hop(&second, &low), NOW), Err(Drop::Malformed));
+        assert_eq!(
+            filter.send(&label(1, []), &with_hop_by_hop(&second, &[1, 4, 0, 0, 0, 0]), MTU),
+            Err(Drop::Malformed)
+        );
+        let mut piece = fragment_of(&packet, &mut dice);
+        // What comes behind the fragment's header.
+        piece[40] = 0;
+        assert_eq!(filter.receive(&with_hop_by_hop(&piece, &low), NOW), Err(Drop::Malformed));
+    }
+}
+
+#[test]
+fn labels_are_taken_off_wherever_they_stand_among_padding() {
+    let mut dice = Dice(39);
+    let option = options(&label(1, [1])).1;
+    let pad = [1, 2, 0, 0];
+    for (before, behind) in [(0, 0), (0, 2), (1, 1), (2, 0)] {
+        let all = [pad.repeat(before), option.clone(), pad.repeat(behind), option.clone()].concat();
+        let packet = packets::ipv6(&mut dice);
+        let mut labelled = with_hop_by_hop(&packet, &all);
+        let as_it_was = labelled.clone();
+        assert_eq!(strip(&mut labelled), Ok(true));
+        // Their places are padding now, and nothing else is another.
+        for first in [42 + 4 * before, 42 + 4 * (before + behind) + option.len()] {
+            assert_eq!(labelled[first..first + 2], [1, option.len() as u8 - 2]);
+            assert!(labelled[first + 2..first + option.len()].iter().all(|octet| *octet == 0));
+            labelled[first..first + option.len()].copy_from_slice(&option);
+        }
+        assert_eq!(labelled, as_it_was);
     }
 }
 

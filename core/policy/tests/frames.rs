@@ -30,7 +30,8 @@ fn a_label_has_the_slots_that_name_it_and_those_that_name_nobody() {
 fn what_would_never_run_and_what_is_no_frame_is_refused() {
     for (frames, said) in [
         (TWO.to_owned(), "no slot is for UNCLASSIFIED"),
-        ("[frames]\n".to_owned(), "`slot`"),
+        ("[frames]\n".to_owned(), "[frames] has no `slot`"),
+        ("[frames]\nslot = []\n".to_owned(), "a frame has 0 slots"),
         (TWO.replace("10ms", "51ms"), "`time` is 51ms"),
         (TWO.replace("10ms", "0ms"), "`time` is 0ms"),
         (TWO.replace("200us", "11ms"), "`margin` is 11ms"),

@@ -92,12 +92,16 @@ fn the_ends_of_what_a_value_may_be_are_taken_and_what_is_beyond_is_not() {
             let beyond_others = |problems: Vec<_>| panic!("{} = {end}: {problems:?}", key.name);
             Site::parse(&text).unwrap_or_else(beyond_others);
         }
-        let beyond = |end: &str| {
-            let digits: String = end.chars().filter(char::is_ascii_digit).collect();
-            end.replace(&digits, &(digits.parse::<u64>().unwrap() + 1).to_string())
-        };
-        let text = with(section, &format!("{} = {}", key.name, beyond(high)));
-        assert!(Site::parse(&text).is_err(), "{} = {} is taken", key.name, beyond(high));
+        let digits = |end: &str| end.chars().filter(char::is_ascii_digit).collect::<String>();
+        let beyond =
+            |end: &str| end.replace(&digits(end), &(digits(end).parse::<u64>().unwrap() + 1).to_string());
+        let above = beyond(high);
+        let below =
+            low.replace(&digits(low), &digits(low).parse::<u64>().unwrap().saturating_sub(1).to_string());
+        for out in [above, below].iter().filter(|out| *out != low) {
+            let text = with(section, &format!("{} = {out}", key.name));
+            assert!(Site::parse(&text).is_err(), "{} = {out} is taken", key.name);
+        }
         tried += 1;
     }
     assert!(tried >= 12, "{tried}");

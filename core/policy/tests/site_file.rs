@@ -640,6 +640,15 @@ fn a_site_that_wants_high_assurance_is_told_the_widest_labels_that_share_a_kerne
     let (low, high) = widest("assurance = \"high\"").unwrap();
     assert_eq!(low, "LOW");
     assert!(high.starts_with("HIGH"), "{high}");
+    // Of labels none of which dominates another none tells another anything, and a label itself nothing.
+    for (web, mail) in [("HIGH", "HIGH"), ("MID//NATO", "MID//MED"), ("HIGH//NATO", "MID//MED")] {
+        let text = SOUND
+            .replace("[limits]", "[isolation]\nassurance = \"high\"\n[limits]")
+            .replace("LOW..HIGH//NATO\"\nmode", &format!("{web}\"\nmode"))
+            .replace("MID..HIGH//MED\"\nmode", &format!("{mail}\"\nmode"))
+            .replace("services = [\"web\"]", "services = []");
+        assert_eq!(Site::parse(&text).unwrap().widest_with_one_kernel(), None, "{web} {mail}");
+    }
 }
 
 #[test]

@@ -623,3 +623,109 @@ fn material(keys: &EspKeys) -> Option<Secret> {
     all.extend_from_slice(&keys.salt);
     Secret::new(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Duration = Duration::from_millis(4);
+
+    /// What is asked for is had, or there are no keys: a constant rate above all, without which what goes on would show.
+    #[test]
+    fn packets_go_as_the_session_is_to_have_it_or_not_at_all() {
+        let agreed = |fragments| Some(Aggfrag { fragments });
+        let carried = |wanted, agreed| aggregation(wanted, agreed).ok();
+        let with = |interval, fragment| Some(Some(Aggregation { packet: PACKET, interval, fragment }));
+        assert_eq!(carried(Carriage::Each, None), Some(None));
+        assert_eq!(
+            carried(Carriage::Each, agreed(true)),
+            None,
+            "the peer asked for more than there is to be"
+        );
+        assert_eq!(carried(Carriage::Aggfrag, None), Some(None), "the peer does not take them");
+        assert_eq!(carried(Carriage::Constant { interval: RATE }, None), None);
+        for fragments in [true, false] {
+            assert_eq!(carried(Carriage::Aggfrag, agreed(fragments)), with(None, fragments));
+            let constant = Carriage::Constant { interval: RATE };
+            assert_eq!(carried(constant, agreed(fragments)), with(Some(RATE), fragments));
+        }
+    }
+
+    fn children() -> Children {
+        Children::new(Steering::new(&[7; Steering::KEY], 4).expect("four slots"))
+    }
+
+    fn record(session: u8, key_life: Option<Duration>) -> KeyRecord {
+        KeyRecord {
+            session: SessionId::from_random([session; 16]),
+            device: "ws1".parse().expect("a host's name"),
+            label: LabelName::new("SECRET").expect("a label"),
+            inner: Vec::new(),
+            reach: Vec::new(),
+            carriage: Carriage::Each,
+            ciphers: None,
+            key_life,
+        }
+    }
+
+    #[test]
+    fn keys_become_as_old_as_the_session_and_its_label_both_allow() {
+        let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+        for (own, labels, expected) in [
+            (None, None, None),
+            (minutes(5), None, minutes(5)),
+            (None, minutes(7), minutes(7)),
+            (minutes(5), minutes(7), minutes(5)),
+            (minutes(9), minutes(7), minutes(7)),
+        ] {
+            let mut children = children();
+            let record = record(1, own);
+            children.moved.insert(
+                record.label.clone(),
+                Moved { ciphers: Vec::new(), key_life: labels, since: Duration::ZERO },
+            );
+            children.admit(record);
+            assert_eq!(children.key_life(SessionId::from_random([1; 16])), expected, "{own:?} {labels:?}");
+            assert_eq!(children.key_life(SessionId::from_random([2; 16])), None, "nobody's");
+        }
+    }
+
+    #[test]
+    fn an_spi_that_esp_reserves_is_free_for_nobody_and_steered_nowhere() {
+        let children = children();
+        for spi in [0, 1, 255] {
+            assert!(!children.is_free(spi) && children.slot_of(spi) == 0, "{spi}");
+        }
+        for spi in [256, u32::MAX] {
+            assert!(children.is_free(spi) && (1..=4).contains(&children.slot_of(spi)), "{spi}");
+        }
+    }
+
+    #[test]
+    fn a_session_with_no_keys_goes_to_the_first_of_the_workers_and_to_none_where_there_is_none() {
+        let mut children = children();
+        children.admit(record(1, None));
+        let session = SessionId::from_random([1; 16]);
+        for further in [false, true] {
+            assert_eq!(children.place(session, &[], further), None);
+            assert_eq!(children.place(session, &[3], further), Some(3));
+            assert_eq!(children.place(session, &[2, 3, 4], further), Some(2));
+        }
+        assert!(!children.has(session) && children.count(session) == 0);
+        assert_eq!(children.end(session), []);
+        assert!(children.record(session).is_none());
+    }
+
+    #[test]
+    fn ciphers_have_one_name_in_ike_each() {
+        let all: Vec<Encryption> = Cipher::all().iter().copied().map(encryption).collect();
+        assert_eq!(all.len(), 3);
+        for (cipher, expected) in [
+            (Cipher::Aes128Gcm, Encryption::Aes128Gcm16),
+            (Cipher::Aes256Gcm, Encryption::Aes256Gcm16),
+            (Cipher::ChaCha20Poly1305, Encryption::ChaCha20Poly1305),
+        ] {
+            assert_eq!(encryption(cipher), expected);
+        }
+    }
+}

@@ -63,6 +63,12 @@ fn code(key: &Key, step: u64) -> u32 {
     (u32::from_be_bytes(chosen) & 0x7fff_ffff) % CODES
 }
 
+/// The code of a step, as it is typed.
+#[cfg(test)]
+pub(crate) fn good(seed: &[u8], step: u64) -> String {
+    format!("{:06}", code(&Key::new(HMAC_SHA1_FOR_LEGACY_USE_ONLY, seed), step))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +107,9 @@ mod tests {
     fn nothing_but_six_digits_is_a_code() {
         assert_eq!(digits(b"005924"), Some(5924));
         assert_eq!(digits(b" 005 924 "), Some(5924));
+        // Of sixteen that were typed all are looked at, and of more none.
+        assert_eq!(digits(b"0 0 5 9 2 4     "), Some(5924));
+        assert_eq!(digits(b"0 0 5 9 2 4      "), None);
         for wrong in [
             "",
             "5924",
@@ -118,6 +127,9 @@ mod tests {
     #[test]
     fn a_seed_is_base32_of_at_least_128_bits() {
         assert_eq!(seed("totp GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ\n").unwrap().as_slice(), SEED);
+        // Sixteen octets, and one fewer.
+        assert_eq!(seed("totp GEZDGNBVGY3TQOJQGEZDGNBVGY").unwrap().len(), 16);
+        assert!(seed("totp GEZDGNBVGY3TQOJQGEZDGNBV").is_none());
         for wrong in [
             "",
             "totp ",
@@ -127,5 +139,11 @@ mod tests {
         ] {
             assert!(seed(wrong).is_none(), "{wrong}");
         }
+    }
+    #[test]
+    fn a_step_is_thirty_seconds_of_the_clock() {
+        let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let (before, step, after) = (seconds(), now(), seconds());
+        assert!((before / 30..=after / 30).contains(&step), "{before} {step} {after}");
     }
 }

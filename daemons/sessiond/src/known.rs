@@ -135,4 +135,22 @@ mod tests {
         assert!(known.has(&ada, Some([3; 32])) && !known.has(&Subject::Site, Some([3; 32])));
         assert_eq!(known.people().collect::<Vec<_>>(), [UserName::new("ada").unwrap()]);
     }
+    #[test]
+    fn a_record_names_what_was_changed_and_whose_it_is() {
+        let ada = || UserName::new("ada").unwrap();
+        let mut known = Known::new(Vec::new());
+        for (subject, object, user) in [
+            (Subject::Site, "site file", None),
+            (Subject::Revocations, "revocation list", None),
+            (Subject::Password(ada()), "password", Some(ada())),
+            (Subject::SecondFactor(ada()), "second factor", Some(ada())),
+        ] {
+            // (RFC 6234's digest of nothing.)
+            let digest = digest_of(b"");
+            assert_eq!((digest[0], digest[31]), (0xe3, 0x55));
+            let (entry, change) = known.look(&subject, Some(digest)).unwrap();
+            assert_eq!((entry.object.as_str(), entry.user), (object, user));
+            assert_eq!(change, subject.is(Some(digest)));
+        }
+    }
 }

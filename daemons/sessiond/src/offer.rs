@@ -66,10 +66,9 @@ fn lattice(site: &Site, range: &Range) -> Lattice {
         needed: named(&low.categories),
         integrity,
     };
-    let long = |names: &[String]| names.iter().map(|name| name.len() + 2).sum::<usize>();
-    if long(&lattice.categories) + long(&lattice.needed) + long(&lattice.levels) > MAX_NAMES
-        || lattice.integrity.is_empty()
-    {
+    let parts = [&lattice.levels, &lattice.categories, &lattice.needed, &lattice.integrity];
+    let octets: usize = parts.into_iter().flatten().map(|name| name.len() + 2).sum();
+    if octets > MAX_NAMES || lattice.integrity.is_empty() {
         // Then labels are typed.
         lattice = Lattice { count: lattice.count, ..Lattice::default() };
     }
@@ -107,5 +106,43 @@ mod tests {
         // Few labels of long names would be too much for one message: nobody could sign on.
         let (ends, lattice) = of(&site(4, 30));
         assert_eq!((ends.len(), lattice.map(|lattice| lattice.categories.len())), (2, Some(6)));
+    }
+    /// A site with so many levels of integrity, each with categories of so many octets, where a person may have any level.
+    fn with_integrity(levels: usize, octets: usize) -> Site {
+        let names: Vec<String> = (0..levels).map(|n| format!("I{n:0>29}")).collect();
+        // Names have at most 32 letters, and a comma is between each two.
+        let whole = octets / 20;
+        let categories: Vec<String> = (0..whole).map(|n| format!("X{n:0>18}")).collect();
+        let list =
+            |names: &[String]| names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(",");
+        let all = categories.join(",");
+        let range = format!("A@{}//{all}..B@{}//{all}", names[levels - 1], names[0]);
+        Site::parse(&format!(
+            "[site]\nname = \"x\"\n[labels]\nlevels = [\"A\", \"B\"]\nintegrity-levels = [{}]\nintegrity-categories = [{}]\n\
+             [server]\nname = \"s.example\"\naddresses = [\"192.0.2.1\"]\ninner-address = \"10.80.0.1\"\ninner-pool = \"10.80.1.0/24\"\n\
+             [[user]]\nname = \"ada\"\nclearance = \"{range}\"\n[[host]]\nname = \"ws1\"\naccreditation = \"{range}\"\n\
+             [[service]]\nname = \"web\"\nport = 80\nprotocol = \"tcp\"\nrange = \"{range}\"\nmode = \"direct\"\nprogram = \"nginx\"\n",
+            list(&names),
+            list(&categories)
+        ))
+        .unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    #[test]
+    fn what_labels_are_made_of_is_left_out_where_no_message_has_room_for_it_and_labels_are_typed() {
+        let of = |site: &Site| offer(site, &"ada".parse().unwrap(), &"ws1".parse().unwrap());
+        // Each integrity is told whole, with its categories: 30 octets, two, ten times 19 and nine commas, and two of the message's own.
+        let each = 30 + 2 + 10 * 19 + 9 + 2;
+        let ends = 2 * (1 + 2);
+        let most = (MAX_NAMES - ends) / each;
+        for (levels, fits) in [(most, true), (most + 1, false), (200, false)] {
+            let (offered, lattice) = of(&with_integrity(levels, 200));
+            // So few labels, of names so long, are too much as well.
+            assert_eq!(offered.len(), 2);
+            let lattice = lattice.unwrap();
+            assert_eq!(lattice.count, 2 * levels as u64);
+            assert_eq!(lattice.integrity.len(), if fits { levels } else { 0 }, "{levels}");
+            assert_eq!(lattice.levels.len(), if fits { 2 } else { 0 });
+        }
     }
 }

@@ -90,5 +90,12 @@ mod tests {
         passes.add(some(10_000));
         assert_eq!(passes.stock.len(), MOST);
         assert!(!passes.wanted());
+        // With as many as are few enough nobody is asked, and with one fewer somebody is.
+        let mut passes = Passes::default();
+        passes.add(some(FEW));
+        assert!(!passes.wanted());
+        let mut passes = Passes::default();
+        passes.add(some(FEW - 1));
+        assert!(passes.wanted());
     }
 }

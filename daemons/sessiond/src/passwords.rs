@@ -396,6 +396,7 @@ mod tests {
         let ann = UserName::new("ann").unwrap();
         passwords.store(&ann, &Hasher::default().hash(b"old password").unwrap()).unwrap();
         let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
+        assert!(passwords.finished().is_empty(), "nothing is waited for");
         let run = |job| {
             assert!(passwords.submit(ClientId(1), ann.clone(), job));
             loop {
@@ -412,5 +413,61 @@ mod tests {
         assert_eq!(run(Job::Verify(secret("new password"), None)).verified, Verified::Right(None));
         let wrong = run(Job::Change(secret("old password"), secret("third password")));
         assert!(wrong.verified == Verified::Wrong && wrong.hash.is_none());
+    }
+    #[test]
+    fn random_octets_are_others_each_time_and_all_of_them() {
+        let fill = |length| {
+            let mut octets = vec![0; length];
+            fill_random(&mut octets).unwrap();
+            octets
+        };
+        // More than the kernel gives at once, and a last octet that is not 0 in all of 20.
+        assert_ne!(fill(32), fill(32));
+        assert!((0..20).any(|_| *fill(1_000).last().unwrap() != 0));
+        fill_random(&mut []).unwrap();
+        assert_ne!(salt().unwrap().as_str(), salt().unwrap().as_str());
+    }
+
+    #[test]
+    fn a_credential_file_is_its_owners_alone_and_a_link_or_a_pipe_is_none() {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+        let (place, codes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let open = |of: &tempfile::TempDir| File::open(of.path()).unwrap().into();
+        let passwords = Passwords::start(open(&place), open(&codes), Passwords::bell().unwrap()).unwrap();
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| UserName::new(name).unwrap());
+        let kept = passwords.store(&ann, "a hash").unwrap();
+        let mode = std::fs::metadata(place.path().join("ann")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
+        assert_eq!(passwords.digest(&ann).unwrap(), Some(digest_of(kept.as_bytes())));
+        std::fs::write(codes.path().join("bob"), "a seed").unwrap();
+        assert_eq!(passwords.factor_digest(&bob).unwrap(), Some(digest_of(b"a seed")));
+        assert_eq!((passwords.digest(&bob).unwrap(), passwords.factor_digest(&ann).unwrap()), (None, None));
+        let mut people = passwords.people().unwrap();
+        people.sort();
+        assert_eq!(people, [ann, bob]);
+        // Somebody else's file under another name, and what would keep whoever reads it waiting.
+        symlink(place.path().join("ann"), place.path().join("eve")).unwrap();
+        assert!(passwords.digest(&eve).is_err());
+        std::fs::remove_file(place.path().join("eve")).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(File::open(place.path()).unwrap(), "eve", rustix::fs::FileType::Fifo, mode, 0)
+            .unwrap();
+        assert_eq!(passwords.digest(&eve).unwrap(), Some(digest_of(b"")), "it is not waited for");
+    }
+
+    #[test]
+    fn a_code_is_a_users_by_their_own_seed_alone() {
+        let codes = tempfile::tempdir().unwrap();
+        let directory = File::open(codes.path()).unwrap();
+        let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| UserName::new(name).unwrap());
+        std::fs::write(codes.path().join("ann"), "totp GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ\n").unwrap();
+        std::fs::write(codes.path().join("bob"), "no seed\n").unwrap();
+        let good = codes::good(b"12345678901234567890", codes::now());
+        let is_good =
+            |user: &UserName| step(directory.as_fd(), user, good.as_bytes()).map(|step| step.is_some());
+        assert!(is_good(&ann).unwrap());
+        assert!(is_good(&bob).is_err(), "what cannot be read is no seed");
+        assert!(!is_good(&eve).unwrap(), "who has none");
+        assert!(step(directory.as_fd(), &ann, b"no code").unwrap().is_none());
     }
 }

@@ -323,4 +323,56 @@ mod tests {
             assert!(Statements::new(&me, file(&text), file(&authority.pem), None).is_err());
         }
     }
+    /// As long as it says, to its last millisecond.
+    #[test]
+    fn a_passport_and_a_list_are_good_until_they_say_and_not_longer() {
+        let authority = Authority::new();
+        let key = KeyPair::generate().unwrap();
+        let said = |until| {
+            let sealed = authority.sealed("two.example", &key, until);
+            envelope(sealed, &key, &statement("two.example", 7)).encode().unwrap()
+        };
+        let at = |millis| Time::from_millis(millis);
+        let until = NOW.as_millis() / 1_000;
+        let open = |reader: &mut Statements, now| reader.open(&said(until), now).map(drop);
+        assert_eq!(open(&mut authority.reader(), NOW), Ok(()));
+        let late = at(NOW.as_millis() + 1);
+        assert_eq!(open(&mut authority.reader(), late), Err("its passport has run out"));
+        // The list is until 2 September 2001.
+        let over = at(999_388_800_000);
+        for (now, expected) in
+            [(over, Ok(())), (at(over.as_millis() + 1), Err("the servers' revocation list has run out"))]
+        {
+            let mut reader = authority.reader();
+            reader.believe(&authority.list(&[], 1)).unwrap();
+            assert_eq!(reader.open(&said(u64::MAX), now).map(drop), expected, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_seals_is_what_the_others_open_and_one_that_is_forgotten_is_checked_anew() {
+        let authority = Authority::new();
+        let key = KeyPair::generate().unwrap();
+        let own = file(&authority.sealed("two.example", &key, u64::MAX).to_text().unwrap());
+        let two = Statements::new(&"two.example".parse().unwrap(), own, file(&authority.pem), None).unwrap();
+        let said = statement("two.example", 7);
+        let sealed = two.seal(&said, key.sign(&Statement::message(&said.encode())).unwrap()).unwrap();
+        let mut reader = authority.reader();
+        assert_eq!(reader.open(&sealed, NOW), Ok(said.clone()));
+        assert!(reader.known.contains_key(&said.server));
+        reader.forget(&said.server);
+        assert!(reader.known.is_empty());
+        assert_eq!(reader.open(&sealed, NOW), Ok(said));
+    }
+
+    #[test]
+    fn the_serial_numbers_of_a_list_are_those_that_it_names() {
+        let authority = Authority::new();
+        let keys: Vec<KeyPair> = (0..3).map(|_| KeyPair::generate().unwrap()).collect();
+        let (found, digest) = revoked::serials(&authority.list(&[&keys[0], &keys[2]], 30)).unwrap();
+        assert_eq!(found, [serial(&keys[0]), serial(&keys[2])].into());
+        let (none, other) = revoked::serials(&authority.list(&[], 30)).unwrap();
+        assert!(none.is_empty() && digest != other);
+        assert!(revoked::serials(&file("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n")).is_err());
+    }
 }

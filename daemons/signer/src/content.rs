@@ -178,4 +178,27 @@ mod tests {
         assert!(!signed(ToSigner::IkeAuth(vec![9; MIN_IKE - 1]), Use::Ike, Place::Server));
         assert!(!signed(ToSigner::IkeAuth(vec![9; MAX_IKE + 1]), Use::Ike, Place::Server));
     }
+    #[test]
+    fn an_ike_octets_string_has_an_spi_and_as_many_octets_as_one_can_have() {
+        let string = |length: usize, first: u8| {
+            let mut octets = vec![9; length];
+            octets[..8].fill(0);
+            octets[7] = first;
+            ToSigner::IkeAuth(octets)
+        };
+        for length in [MIN_IKE, MAX_IKE] {
+            assert!(signed(string(length, 1), Use::Ike, Place::Server), "{length}");
+            assert!(!signed(string(length, 0), Use::Ike, Place::Server), "{length} without an SPI");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_is_what_was_asked_for_to_the_last_octet() {
+        let (handshake, octets) = (verify(TLS_CLIENT, 32), vec![9; 400]);
+        let bytes = |request, channel| check(request, channel, Place::Workstation).unwrap().bytes().to_vec();
+        assert_eq!(bytes(ToSigner::TlsVerify(handshake.clone()), Use::Tls), handshake);
+        assert_eq!(bytes(ToSigner::IkeAuth(octets.clone()), Use::Ike), octets);
+        let chain = audit::Chain { count: 7, hash: audit::Hash([1; 32]) };
+        assert_eq!(checkpoint(&chain).bytes(), audit::checkpoint_message(7, &chain.hash));
+    }
 }

@@ -159,13 +159,18 @@ mod tests {
                 bytes[torn] ^= 1;
                 file.write_all_at(&bytes, at).unwrap();
                 match open(&file) {
-                    Ok(found) => assert_eq!(found.chain(), before),
                     // The very first write: nothing is known, and that is not taken for a beginning.
+                    Ok(found) => assert_eq!((found.chain(), n > 0), (before, true)),
                     Err(LedgerError::Damaged) => assert_eq!(n, 0),
                     Err(error) => panic!("{error}"),
                 }
             }
             file.write_all_at(&whole, at).unwrap();
+            // So it is for one that was opened anew.
+            if n % 3 == 1 {
+                ledger = open(&file).unwrap();
+                assert_eq!(ledger.chain(), after);
+            }
         }
     }
 
@@ -181,7 +186,23 @@ mod tests {
         }
         assert!(ledger.extend(2, &vec![[0; 32]; DIGESTS + 1], now).is_none(), "too many");
         assert_eq!(ledger.chain(), two);
+        let many = ledger.extend(2, &vec![[0; 32]; DIGESTS], now).unwrap();
+        assert_eq!(many.count, 2 + DIGESTS as u64);
         assert_eq!(ledger.due(), Some(now + LAZY));
         assert!(ledger.sync() && ledger.due().is_none());
+    }
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        for content in [&b""[..], &encode(&Chain::START)] {
+            let path = directory.path().join("chain");
+            std::fs::write(&path, content).unwrap();
+            let blind = File::options().write(true).open(&path).unwrap();
+            assert!(
+                matches!(Ledger::open(blind.into()), Err(LedgerError::Io(_))),
+                "{} octets",
+                content.len()
+            );
+        }
     }
 }

@@ -57,6 +57,18 @@ fn fragments_of_one_datagram_go_to_one_compartment() {
         }
     }
     link.agree_on_counts();
+    // One number of another protocol, or from elsewhere, or to, is another datagram's.
+    for _ in 0..20 {
+        let fragment = fragment_of(&ipv4(&mut dice), &mut dice);
+        for (at, octet) in [4, 5, 9, 12, 15, 16, 19].into_iter().enumerate() {
+            let mut other = fragment.clone();
+            other[octet] ^= 0x40;
+            let option = cipso::encode(&link.domain, &link.labels[at + 1]).unwrap();
+            assert!(link.receive(&with_options(&other, &option)), "octet {octet}");
+        }
+        let option = cipso::encode(&link.domain, &link.labels[0]).unwrap();
+        assert!(link.receive(&with_options(&fragment, &option)));
+    }
 }
 
 #[test]
@@ -150,6 +162,13 @@ fn fragments_of_ipv6_go_to_one_compartment_and_neighbours_to_none() {
         }
     }
     let option = calipso::encode(&link.domain, &link.labels[0]).unwrap();
+    // Of a fragment's header that ends before it is whole, padding of the link is not the rest.
+    for cut in 0..8 {
+        let mut packet = with_hop_by_hop(&fragment_of(&ipv6(&mut dice), &mut dice), &option);
+        let length = (u16::from(packet[41]) + 1) * 8 + cut;
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        assert!(!link.receive(&packet), "{cut} octets");
+    }
     for kind in [1, 128, 132, 133, 134, 135, 136, 137, 138, 143] {
         for hop_limit in [1, 254, 255] {
             let packet = icmpv6(kind, hop_limit);

@@ -127,7 +127,9 @@ impl Tree {
         for (path, file) in &self.files {
             write(&self.root.join(path), &file.switched(&self.out))?;
         }
-        let root = self.own.join("src/lib.rs");
+        // A program's own root, where the crate is no library.
+        let library = self.own.join("src/lib.rs");
+        let root = if library.exists() { library } else { self.own.join("src/main.rs") };
         let changed = self.files.iter().find(|(path, _)| *path == root);
         let base = changed.map_or_else(|| text(&root), |(_, file)| Ok(file.switched(&self.out)))?;
         let size = self.next;

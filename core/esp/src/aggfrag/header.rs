@@ -95,6 +95,14 @@ mod tests {
         };
         let header = Header { offset: 0x1234, length: 24, congestion: Some(expected) };
         assert_eq!(Header::parse(&bytes), Ok(header));
+        // The flags are their own, each by itself.
+        for (flags, probe, ecn) in
+            [(0, false, false), (1, false, true), (2, true, false), (3, true, true), (0xfc, false, false)]
+        {
+            bytes[1] = flags;
+            let congestion = Header::parse(&bytes).unwrap().congestion.unwrap();
+            assert_eq!((congestion.path_mtu_probe, congestion.ecn), (probe, ecn), "{flags}");
+        }
         for length in 0..24 {
             assert_eq!(Header::parse(&bytes[..length]), Err(DropReason::Malformed));
         }

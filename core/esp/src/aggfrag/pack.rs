@@ -46,6 +46,12 @@ impl Packer {
         self.end - self.at
     }
 
+    /// Packets of which nothing has gone.
+    #[must_use]
+    pub fn packets(&self) -> u64 {
+        self.lengths.len() as u64
+    }
+
     /// Whether the end of a packet has still to go, whose beginning is gone.
     #[must_use]
     pub fn is_amid_a_packet(&self) -> bool {
@@ -55,7 +61,7 @@ impl Packer {
     /// Whether what waits fills a payload.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.waiting() >= self.payload - HEADER
+        self.waiting() >= self.room()
     }
 
     fn room(&self) -> usize {

@@ -135,7 +135,7 @@ impl Reassembler {
             pass(packet, outer_ecn);
             rest = behind;
         }
-        if keep && kind == Kind::Edge {
+        if keep {
             // What begins here may end in a packet that has overtaken this one.
             self.complete_from(sequence, &mut pass, &mut drop);
         }
@@ -156,7 +156,7 @@ impl Reassembler {
 
     /// Whether pieces of this outer packet can be kept; makes room for them.
     fn admits(&mut self, sequence: u64, octets: usize, drop: &mut impl FnMut(DropReason)) -> bool {
-        if sequence.saturating_add(SLOTS) <= self.newest || octets > HELD {
+        if sequence.saturating_add(SLOTS) <= self.newest {
             return false;
         }
         // Those that leave the window, each once.
@@ -166,12 +166,14 @@ impl Reassembler {
         }
         self.newest = self.newest.max(sequence);
         self.clear(sequence, drop);
-        let mut oldest = self.newest.saturating_sub(SLOTS - 1);
-        while self.held + octets > HELD && oldest <= self.newest {
+        // The end of a packet and the beginning of another are far fewer than all that may be kept.
+        for oldest in self.newest.saturating_sub(SLOTS - 1)..=self.newest {
+            if self.held + octets <= HELD {
+                break;
+            }
             if self.slot(oldest).is_some() {
                 self.clear(oldest, drop);
             }
-            oldest += 1;
         }
         true
     }
@@ -328,7 +330,7 @@ fn split(blocks: &[u8]) -> (usize, usize, bool) {
             (Some(_), _) => return (at, blocks.len(), false),
             // Too little of a header to say how long.
             (None, Some(4)) if rest.len() < 4 => return (at, blocks.len(), false),
-            (None, Some(6)) if rest.len() < 6 => return (at, blocks.len(), false),
+            (None, Some(6)) => return (at, blocks.len(), false),
             (None, None | Some(0)) => return (at, at, false),
             (None, Some(_)) => return (at, at, true),
         }

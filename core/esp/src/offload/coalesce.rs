@@ -94,12 +94,6 @@ impl Run {
         self.length
     }
 
-    /// Their IP protocol number: TCP or UDP.
-    #[must_use]
-    pub fn protocol(&self) -> u8 {
-        self.inner.protocol
-    }
-
     /// How many packets.
     #[must_use]
     pub fn packets(&self) -> usize {
@@ -121,17 +115,10 @@ impl Run {
 
     fn try_append(&mut self, first: &mut [u8], packet: &[u8], inner: &Inner) -> Option<()> {
         let packet = packet.get(..inner.length)?;
-        let same_kind = inner.version == self.inner.version
-            && inner.protocol == self.inner.protocol
-            && inner.fragment == Fragment::Whole
-            && inner.header == self.inner.header;
         let payload = packet.len().checked_sub(self.headers)?;
-        if self.is_closed()
-            || !same_kind
-            || payload == 0
-            || payload > self.size
-            || self.length + payload > LONGEST
-        {
+        // One that is not closed has room for as much as its packets have. Version, protocol and what makes a fragment are in the header,
+        // which is compared.
+        if self.is_closed() || inner.header != self.inner.header || payload == 0 || payload > self.size {
             return None;
         }
         let (our_ip, ours) = first.get_mut(..self.headers)?.split_at_mut_checked(self.inner.header)?;

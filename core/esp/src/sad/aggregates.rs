@@ -30,6 +30,11 @@ impl Sender {
             payload,
         })
     }
+
+    /// Packets that have not gone, or not to their end.
+    pub(super) fn left(&self) -> u64 {
+        self.packer.packets() + u64::from(self.packer.is_amid_a_packet())
+    }
 }
 
 /// A packet of an AGGFRAG association, ready to send.
@@ -100,12 +105,12 @@ impl<K: Copy + Ord> Sad<K> {
         };
         let side = self.side;
         let admit = |packet: &mut [u8], ecn| match session.admit(now, side, packet, ecn, None) {
-            Ok(inner) if inner.length == packet.len() => {
+            // As long as it says: so the reassembler finds where it ends.
+            Ok(inner) => {
                 packets += 1;
                 bytes += inner.length as u64;
                 pass(id, &inner, packet);
             }
-            Ok(_) => count(DropReason::Malformed),
             Err(reason) => count(reason),
         };
         reassembler.take(payload, decrypted.sequence, outer_ecn, admit, count);
@@ -182,7 +187,12 @@ impl<K: Copy + Ord> Sad<K> {
                 sender.packer.abandon();
                 sender.by = fresh.by;
             }
-            (sender, fresh) => *sender = fresh.map(Box::new),
+            (sender, fresh) => {
+                // What waited to go in payloads of that size goes nowhere.
+                let left = sender.as_ref().map_or(0, |sender| sender.packer.packets());
+                self.counters.count_many(DropReason::NoSa, left);
+                *sender = fresh.map(Box::new);
+            }
         }
     }
 
@@ -216,7 +226,7 @@ impl<K: Copy + Ord> Sad<K> {
         let peer = pair.peer?;
         let leaves = match &mut sender.schedule {
             Some(schedule) => schedule.is_due(now),
-            None => sender.packer.is_full() || finish || (rest && sender.packer.waiting() > 0),
+            None => sender.packer.is_full() || finish || rest,
         };
         if !leaves {
             return None;

@@ -49,10 +49,10 @@ impl Hours {
         (hours.from != hours.until).then_some(hours)
     }
 
-    /// Whether this minute of the day is of it.
+    /// Whether this minute of the day is of it. (None is where both ends are the same.)
     pub fn contains(&self, minute: u16) -> bool {
         let Self { from, until } = *self;
-        if from < until { (from..until).contains(&minute) } else { minute >= from || minute < until }
+        if from <= until { (from..until).contains(&minute) } else { minute >= from || minute < until }
     }
 }
 

@@ -63,7 +63,7 @@ pub use reach::{Destination, NetworkHost, Protocol, Reach};
 pub use root::RootImage;
 pub use server::{Colour, Limits, Server};
 pub use services::{Mode, Passed, Program, Recorded, Service};
-pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Layer, Vault};
+pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Vault};
 pub use wire::Wire;
 
 use crate::domain::Domain;

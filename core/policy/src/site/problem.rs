@@ -85,3 +85,20 @@ fn floor(text: &str, at: usize) -> usize {
     }
     at
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_within_a_letter_is_that_letters_and_one_behind_the_end_is_the_end() {
+        let text = "a\nb\u{1f600}c";
+        // The letter of four octets is at 3.
+        for inside in 3..7 {
+            assert_eq!(locate(text, inside..inside), (2, 2, 1), "{inside}");
+        }
+        assert_eq!(locate(text, 2..7), (2, 1, 2));
+        assert_eq!(locate(text, 7..99), (2, 3, 1));
+        assert_eq!(locate(text, 99..99), (2, 4, 1));
+    }
+}

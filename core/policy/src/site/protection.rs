@@ -124,11 +124,6 @@ impl std::fmt::Display for Unprotected {
 }
 
 impl Site {
-    /// The protections, in the file's order.
-    pub fn protections(&self) -> &[Protection] {
-        &self.protections
-    }
-
     /// What a session at this label must have where its person asks for this and its tunnel may have these ciphers: that, and what each
     /// service at the label asks for.
     ///

@@ -89,11 +89,6 @@ impl Server {
         &self.inner_pools
     }
 
-    /// Further names of the inner addresses.
-    pub fn names(&self) -> &[DomainName] {
-        &self.names
-    }
-
     /// Every name of the inner addresses, the server's own first.
     pub fn all_names(&self) -> impl Iterator<Item = &DomainName> {
         std::iter::once(&self.name).chain(&self.names)

@@ -45,7 +45,7 @@ pub enum AeadLibrary {
 
 /// A tunnel that sessions' packets travel in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Layer {
+pub(super) enum Layer {
     /// ESP in UDP, from vault to vault.
     Esp,
     /// Around it, QUIC datagrams (RFC 9221), from `levee-layer` to `levee-layer`.
@@ -59,10 +59,13 @@ impl Layer {
 /// What every vault of the server is told.
 #[derive(Clone, Debug)]
 pub struct Vault {
+    /// The tunnels that sessions' packets travel in, the innermost first: ESP, and around it QUIC where the site says so.
     pub(super) layers: Vec<Layer>,
     /// Some hosts have more of these than `layers` says.
     pub(super) beside: bool,
     pub(super) aead: AeadLibrary,
+    /// The longest time for which a vault looks for more before it sleeps, at most 10 ms. It looks only while packets come so soon and
+    /// nobody else wants the processor; with zero it never does.
     pub(super) poll: Duration,
     pub(super) workers: u16,
     pub(super) agree: Vec<Range>,
@@ -96,11 +99,6 @@ impl Vault {
     const LIBRARIES: [(&str, AeadLibrary); 3] =
         [("fastest", AeadLibrary::Fastest), ("ring", AeadLibrary::Ring), ("aws-lc", AeadLibrary::AwsLc)];
 
-    /// The tunnels that sessions' packets travel in, the innermost first: ESP, and around it QUIC where the site says so.
-    pub fn layers(&self) -> &[Layer] {
-        &self.layers
-    }
-
     /// Whether all ESP travels within a second tunnel.
     pub fn is_layered(&self) -> bool {
         self.layers.contains(&Layer::Quic)
@@ -119,12 +117,6 @@ impl Vault {
     /// Its cryptographic library.
     pub fn aead(&self) -> AeadLibrary {
         self.aead
-    }
-
-    /// The longest time for which a vault looks for more before it sleeps, at most 10 ms; 100 µs, unless the site says
-    /// otherwise. It looks only while packets come so soon and nobody else wants the processor; with zero it never does.
-    pub fn poll(&self) -> Duration {
-        self.poll
     }
 
     /// How many processes work at a label, side by side, 1 to 16; 1, unless the site says otherwise, and where two stacks
