@@ -91,12 +91,6 @@ impl OutboundSa {
         self.transform.suite
     }
 
-    /// As if so many packets had gone.
-    #[cfg(test)]
-    pub(crate) fn after(&mut self, sequence: u64) {
-        self.sequence = sequence;
-    }
-
     /// True once, when three quarters of the sequence numbers are used: time for new keys.
     pub fn is_expiring(&mut self) -> bool {
         let limit = if self.transform.extended { ASK_AT_64 } else { ASK_AT_32 };
@@ -262,6 +256,13 @@ pub(crate) mod tests {
     }
 
     pub(crate) struct InClear;
+
+    impl OutboundSa {
+        /// As if so many packets had gone.
+        pub(crate) fn after(&mut self, sequence: u64) {
+            self.sequence = sequence;
+        }
+    }
 
     impl AeadProvider for InClear {
         fn name(&self) -> &'static str {

@@ -1,8 +1,6 @@
 //! The security association database (RFC 4301 4.4.2) with the sessions that its associations serve.
 
 mod aggregates;
-#[cfg(test)]
-mod tests;
 
 pub use aggregates::Gathered;
 
@@ -690,3 +688,6 @@ impl<K: Copy> Lane<'_, K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

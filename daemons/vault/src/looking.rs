@@ -205,4 +205,32 @@ mod tests {
             assert!(!looking.looks(micros(n * 10 + 1)));
         }
     }
+    #[test]
+    fn what_is_as_long_as_a_bound_counts_as_it_says() {
+        // Found after THERE a packet says something of the next pause, and sooner it says nothing.
+        for (pause, counts) in [(THERE, true), (THERE - Duration::from_nanos(1), false)] {
+            let mut looking = Looking::new(BOUND);
+            looking.came(micros(10), micros(10));
+            looking.came(micros(10) + pause, micros(10) + pause);
+            assert_eq!(looking.mean < BOUND * LONGEST, counts, "{pause:?}");
+        }
+        let mut looking = Looking { mean: BOUND, last: Some(micros(10)), ..Looking::new(BOUND) };
+        assert!(looking.looks(micros(109)) && !looking.looks(micros(110)), "for its bound");
+        looking.mean += Duration::from_nanos(1);
+        assert!(!looking.looks(micros(11)), "the pauses are longer");
+        // Whoever had the processor no longer than that costs nothing, and a rest has an end.
+        let mut looking = Looking { mean: BOUND, ..Looking::new(BOUND) };
+        looking.offered(AWAY, micros(20));
+        assert_eq!((looking.rest, looking.wanted), (Duration::ZERO, 0));
+        looking.offered(AWAY + Duration::from_nanos(1), micros(20));
+        assert_eq!((looking.rest, looking.wanted), (micros(20) + REST * 2, 1));
+        looking.last = Some(looking.rest);
+        assert!(looking.looks(looking.rest) && !looking.looks(looking.rest - Duration::from_nanos(1)));
+        // After CALM it rests half as long, and sooner twice.
+        for (early, wanted) in [(Duration::ZERO, 0), (Duration::from_nanos(1), 2)] {
+            let mut looking = Looking { wanted: 1, rest: micros(20), ..Looking::new(BOUND) };
+            looking.offered(AWAY * 2, micros(20) + CALM - early);
+            assert_eq!(looking.wanted, wanted, "{early:?}");
+        }
+    }
 }

@@ -154,6 +154,7 @@ mod tests {
     fn without_arguments_a_library_is_chosen_and_it_looks_for_as_long_as_a_wake_costs() {
         assert_eq!(read("").unwrap().poll, POLL);
         assert_eq!(read("--poll 0").unwrap().poll, Duration::ZERO);
+        assert_eq!(read("--poll 10000").unwrap().poll, LONGEST_POLL);
     }
 
     #[test]

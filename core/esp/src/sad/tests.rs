@@ -40,15 +40,16 @@ fn after(sequence: u64, aggregation: Option<Aggregation>) -> Sad<u32> {
     sad
 }
 
-fn packet(from: u8) -> Vec<u8> {
-    let mut packet = vec![0x45, 0, 0, 24, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, from, 10, 0, 0, 9];
-    packet.extend([0xaa; 4]);
+fn packet(from: u8, content: usize) -> Vec<u8> {
+    let [high, low] = (20 + content as u16).to_be_bytes();
+    let mut packet = vec![0x45, 0, high, low, 0, 0, 0, 0, 64, 253, 0, 0, 10, 0, 0, from, 10, 0, 0, 9];
+    packet.resize(20 + content, 0xaa);
     packet
 }
 
 /// Sends one; whether it left.
 fn send(sad: &mut Sad<u32>, from: u8) -> Result<(), DropReason> {
-    let packet = packet(from);
+    let packet = packet(from, 4);
     let Route::Through(mut lane) = sad.route(NOW, &Inner::parse(&packet)?)? else {
         panic!("there is a pair")
     };
@@ -73,7 +74,7 @@ fn a_pair_near_its_last_number_is_named_once_and_not_when_it_is_gone() {
 #[test]
 fn what_gathered_and_cannot_be_sealed_any_more_is_erased_and_counted() {
     let gather = |sad: &mut Sad<u32>| {
-        let packet = packet(1);
+        let packet = packet(1, 1_000);
         let write = |place: &mut [u8]| {
             place.copy_from_slice(&packet);
             true
