@@ -23,7 +23,10 @@ fn program(name: &str, files: &[&str]) {
 }
 
 fn main() {
-    program("attacker", &["main", "kernel", "hardware", "resources", "sockets", "pools", "record", "drive"]);
+    program(
+        "attacker",
+        &["main", "kernel", "hardware", "resources", "sockets", "pools", "crossing", "record", "drive"],
+    );
     program(
         "operations",
         &[

@@ -33,7 +33,7 @@ struct channel {
     double (*observe)(ns until);
 };
 
-extern const struct channel KERNEL[], HARDWARE[], RESOURCES[], SOCKETS[], POOLS[];
+extern const struct channel KERNEL[], HARDWARE[], RESOURCES[], SOCKETS[], POOLS[], CROSSING[];
 
 ns now(void);
 // Waits as exactly as is possible.

@@ -19,7 +19,7 @@
 #include <x86intrin.h>
 #endif
 
-static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES, SOCKETS, POOLS};
+static const struct channel *const ALL[] = {KERNEL, HARDWARE, RESOURCES, SOCKETS, POOLS, CROSSING};
 enum { LISTENER = 3 }; // the warden passes it
 static int alone; // whether the other end is on another processor, so that spinning hurts nobody
 

@@ -22,6 +22,8 @@ pub enum Need {
     MessageQueues,
     /// `netlink`: routing netlink, and the table of neighbours.
     Netlink,
+    /// `own-sandbox`: filters of system calls, and Landlock, that a program puts on itself.
+    OwnSandbox,
     /// `pidfd`: processes as descriptors.
     Pidfd,
     /// `proc`: the compartment's own `/proc`.
@@ -34,11 +36,12 @@ pub enum Need {
 
 impl Need {
     /// All there are, by name.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::AsyncIo,
         Self::Locks,
         Self::MessageQueues,
         Self::Netlink,
+        Self::OwnSandbox,
         Self::Pidfd,
         Self::Proc,
         Self::SharedFutex,
@@ -52,6 +55,7 @@ impl Need {
             Self::Locks => "locks",
             Self::MessageQueues => "message-queues",
             Self::Netlink => "netlink",
+            Self::OwnSandbox => "own-sandbox",
             Self::Pidfd => "pidfd",
             Self::Proc => "proc",
             Self::SharedFutex => "shared-futex",

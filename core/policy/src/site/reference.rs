@@ -441,7 +441,7 @@ pub(super) const SERVICE: Section = Section {
         ),
         may(
             "needs",
-            "a list of \"async-io\", \"locks\", \"message-queues\", \"netlink\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\"",
+            "a list of \"async-io\", \"locks\", \"message-queues\", \"netlink\", \"own-sandbox\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\"",
             "[]",
             "Groups of system calls that it has beyond what every service has. Some leak to other labels whose services have them too: \
              conf/seccomp/service.toml says how much.",

@@ -71,5 +71,9 @@ impl Plan {
 /// The groups of the compartment's filter. Process 1 knows its children by descriptor; what it starts does not have that
 /// from it.
 fn groups(needs: &Needs) -> Vec<String> {
-    needs.and(&Needs::from_iter([Need::Pidfd])).iter().map(|need| need.to_string()).collect()
+    needs
+        .and(&Needs::from_iter([Need::OwnSandbox, Need::Pidfd]))
+        .iter()
+        .map(|need| need.to_string())
+        .collect()
 }
