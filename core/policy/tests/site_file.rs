@@ -406,15 +406,11 @@ fn what_is_wrong_with_several_servers_is_told() {
         ),
         ("[[federation.peer]]", "[[federation.pear]]", "unknown key `pear`"),
         ("\n[federation]", "\n[vault]\nagree = [\"LOW\"]\n[federation]", "has redundant stacks"),
+        ("\n[f", "\n[[posture]]\nname='a'\nconstant-rate=true\nfollow='9s'\n[f", "from one of them"),
         (
-            "\n[federation]",
-            "\n[[posture]]\nname = \"even\"\nconstant-rate = true\nfollow = \"9s\"\n[federation]",
-            "a workstation hears of a constant rate from one of them",
-        ),
-        (
-            "\n[federation]",
-            "\n[[posture]]\nname = \"even\"\nconstant-rate = true\n[vault]\naggfrag = [\"LOW\"]\n[federation]",
-            "`[vault] aggfrag` has labels of this posture",
+            "\n[f",
+            "\n[[posture]]\nname='a'\nconstant-rate=true\n[vault]\naggfrag=['LOW']\n[f",
+            "`[vault] aggfrag`",
         ),
     ] {
         let text = format!("{SOUND}{FEDERATION}");
