@@ -267,6 +267,28 @@ fn with_new_keys_what_waits_goes_as_they_say_and_what_cannot_is_counted() {
 }
 
 #[test]
+fn what_waits_when_packets_are_to_go_otherwise_leaves_at_once_as_it_was_gathered() {
+    let rate = Aggregation { interval: Some(Duration::from_millis(10)), ..PLAIN };
+    let small = Aggregation { packet: 600, ..PLAIN };
+    for (before, after) in
+        [(rate, None), (rate, Some(PLAIN)), (PLAIN, Some(rate)), (PLAIN, Some(small)), (small, None)]
+    {
+        let mut sad = gathering(before, PLAIN);
+        for _ in 0..20 {
+            gather(&mut sad, NOW, &up("10.0.0.1", 100));
+        }
+        // The beginning has gone, and with it a part of a packet.
+        assert!(sad.next_gathered(NOW, true, &mut [0; 2_048]).is_some());
+        sad.install(NOW, pair(1, spi(1, 2), after), &Library::Ring).unwrap();
+        let later = NOW + Sad::<u32>::SETTLE;
+        leave(&mut sad, later);
+        sad.delete(spi(1, 1)).unwrap();
+        leave(&mut sad, later);
+        assert_eq!(sad.counters.dropped(DropReason::NoSa), 0, "{before:?} {after:?}");
+    }
+}
+
+#[test]
 fn the_next_moment_is_the_first_of_all_rates_and_of_none_where_nothing_has_one() {
     let rate = |millis| Aggregation { interval: Some(Duration::from_millis(millis)), ..PLAIN };
     let mut sad = gathering(rate(30), rate(20));

@@ -108,7 +108,7 @@ fn planned_is_only_shown(world: &World) {
     assert_eq!(outcomes("siege"), ["new-cipher", "new-cipher"]);
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
-    assert!(plan("seige").refused().contains("siege alert even quiet dark few swift default"));
+    assert!(plan("seige").refused().contains("siege alert even both quiet dark few swift default"));
     let words = posture(world, &["plan", "siege"]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));

@@ -17,6 +17,8 @@ pub(super) struct Sender {
     by: Spi,
     /// Octets of a payload.
     payload: usize,
+    /// Packets leave by a pair of another form now: what waits here leaves at once, by the pair for which it was gathered.
+    is_left: bool,
 }
 
 impl Sender {
@@ -28,6 +30,14 @@ impl Sender {
             schedule: aggregation.interval.map(|interval| Schedule::new(now, interval)),
             by: pair.inbound.spi(),
             payload,
+            is_left: false,
+        })
+    }
+
+    /// Whether what waits can as well leave by this pair: in payloads of the same size, by a rate or without.
+    fn suits<K>(&self, pair: &Pair<K>) -> bool {
+        pair.aggregation.as_ref().is_some_and(|(other, _)| {
+            other.payload() == self.payload && other.interval.is_some() == self.schedule.is_some()
         })
     }
 
@@ -161,37 +171,32 @@ impl<K: Copy + Ord> Sad<K> {
     }
 
     /// Makes a session's sender, or turns it to the pair by which packets leave now. A packet whose beginning went by
-    /// another pair first goes to its end there.
+    /// another pair first goes to its end there, and so does all that waits where the new pair is of another form.
     fn bind(&mut self, now: Duration, id: K) {
         let Some(session) = self.sessions.get(&id) else { return };
         let Some((_, pair)) = self.chosen(now, session) else { return };
         let by = pair.inbound.spi();
-        let (abandoned, fresh) = match &session.sender {
+        let fits = match &session.sender {
             Some(sender) if sender.by == by => return,
-            Some(sender) if sender.packer.is_amid_a_packet() && self.by_spi.contains_key(&sender.by) => {
-                return;
-            }
-            Some(sender) => (sender.packer.is_amid_a_packet(), Sender::new(now, pair)),
-            None => (false, Sender::new(now, pair)),
+            Some(sender) => sender.suits(pair),
+            None => false,
         };
+        let is_there = session.sender.as_ref().is_some_and(|sender| self.by_spi.contains_key(&sender.by));
+        let fresh = if fits { None } else { Some(Sender::new(now, pair)) };
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        if abandoned {
-            self.counters.count(DropReason::NoSa);
-        }
         match (&mut session.sender, fresh) {
+            (Some(sender), None) if is_there && sender.packer.is_amid_a_packet() => {}
             // The same figures: what waits goes on waiting, and the moments stay where they were.
-            (Some(sender), Some(fresh))
-                if sender.payload == fresh.payload
-                    && sender.schedule.is_some() == fresh.schedule.is_some() =>
-            {
-                sender.packer.abandon();
-                sender.by = fresh.by;
+            (Some(sender), None) => {
+                self.counters.count_many(DropReason::NoSa, u64::from(sender.packer.abandon()));
+                sender.by = by;
             }
+            (Some(sender), Some(_)) if is_there && sender.packer.waiting() > 0 => sender.is_left = true,
             (sender, fresh) => {
-                // What waited to go in payloads of that size goes nowhere.
-                let left = sender.as_ref().map_or(0, |sender| sender.packer.packets());
+                // What waited to go by a pair that is no more goes nowhere.
+                let left = sender.as_ref().map_or(0, |sender| sender.left());
                 self.counters.count_many(DropReason::NoSa, left);
-                *sender = fresh.map(Box::new);
+                *sender = fresh.flatten().map(Box::new);
             }
         }
     }
@@ -220,18 +225,18 @@ impl<K: Copy + Ord> Sad<K> {
         else {
             return None;
         };
-        let finish = chosen != Some(sender.by);
+        let (finish, is_left) = (chosen != Some(sender.by), sender.is_left);
         let fixed = sender.schedule.is_some();
         // Where the peer is not known, nothing is due: there is nowhere to send it.
         let peer = pair.peer?;
         let leaves = match &mut sender.schedule {
-            Some(schedule) => schedule.is_due(now),
-            None => sender.packer.is_full() || finish || rest,
+            Some(schedule) if !is_left => schedule.is_due(now),
+            _ => sender.packer.is_full() || finish || rest,
         };
         if !leaves {
             return None;
         }
-        let length = sender.packer.payload(buffer.get_mut(ESP_HEADER..)?, fixed, finish)?;
+        let length = sender.packer.payload(buffer.get_mut(ESP_HEADER..)?, fixed, finish && !is_left)?;
         let sealed = pair.outbound.seal(buffer, length, AGGFRAG);
         if pair.outbound.is_expiring() {
             self.expiring.push((pair.inbound.spi(), id));
