@@ -135,6 +135,16 @@ fn fingerprint(key: &impl PublicKeyData) -> String {
         .collect()
 }
 
+/// As long as this is there nobody else changes the keys.
+struct Alone(File);
+
+impl Drop for Alone {
+    /// Not by closing it: a process that was begun meanwhile may have it open for a moment more.
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
 impl Enroller<'_> {
     /// Ends the rotation of an authority: the one before it is believed no more, and its key is destroyed.
     ///
@@ -447,12 +457,12 @@ impl Enroller<'_> {
     }
 
     /// That nobody else changes these keys meanwhile.
-    fn alone(&self) -> Result<File, EnrolError> {
+    fn alone(&self) -> Result<Alone, EnrolError> {
         let fault = |error: io::Error| EnrolError::File(self.state.to_owned(), error);
         let file = File::open(self.state).map_err(fault)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| fault(io::Error::other("another `levee enrol rotate` works there")))?;
-        Ok(file)
+        Ok(Alone(file))
     }
 
     /// A rotation in a directory of the state whose private key `name` is there and opens with the passphrase, if it has one; and what
