@@ -48,7 +48,7 @@ struct Live {
     waiting: bool,
     /// What the server knows us by, each good once.
     passes: Vec<Pass>,
-    /// How often a part was asked for keys whose packets go otherwise.
+    /// How often a part was asked for keys whose packets go otherwise; 0 while it need not be.
     asked: u32,
 }
 
@@ -130,17 +130,23 @@ impl Keyer {
         };
         self.children.admit(record);
         let live = self.workstation.live.entry(session).or_insert_with(|| Live::new(session, server, peer));
-        live.asked = 0;
-        self.change_part(session);
+        // One look that is under way goes on, for as long as from the beginning.
+        if std::mem::replace(&mut live.asked, 1) == 0 {
+            self.change_part(session);
+        }
     }
 
     /// A part's packets may have to go otherwise than they do: a posture is in force at the server where the person signed on, and may come
     /// to be at this one later. So it is asked until it gives such keys, or must have followed. Until then those of before serve.
     pub(crate) fn change_part(&mut self, session: SessionId) {
-        let Some(Live { ike: Some(ike), asked, .. }) = self.workstation.of(session) else { return };
-        let (ike, late) = (*ike, *asked >= MOST_ASKED);
-        *asked = asked.saturating_add(1);
+        let Some(live) = self.workstation.of(session) else { return };
+        let asked = std::mem::take(&mut live.asked);
+        let Some(ike) = live.ike else { return };
+        let late = asked >= MOST_ASKED;
         if self.carry_otherwise(ike, session, late) && !late {
+            if let Some(live) = self.workstation.of(session) {
+                live.asked = asked.saturating_add(1);
+            }
             self.at(AGAIN, Timer::Change(session));
         }
     }

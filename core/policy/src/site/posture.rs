@@ -217,7 +217,7 @@ fn constant(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
 /// may be the last to have it in force.
 fn fits_several_servers(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: Option<&Vault>, posture: &Posture) {
     if posture.follow < FOLLOW {
-        let what = "with several servers a workstation hears of a constant rate from one of them, and the others keep it no longer than `follow`";
+        let what = "with several servers a workstation hears of a constant rate from one of them, which may have it later than another: `follow` is too short for that";
         let remedy = format!("write `follow = \"{}s\"` or more, or leave it out", FOLLOW.as_secs());
         reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
     }
