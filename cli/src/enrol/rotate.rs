@@ -8,10 +8,9 @@ use super::swap::{self, Swap};
 use super::token::TokenKey;
 use super::{EnrolError, Enroller, Facts, Files, Mode, Written, files, pki};
 use levee_policy::audit;
+use levee_sys::lock::Lock;
 use rcgen::{KeyPair, PublicKeyData};
 use ring::digest::{SHA256, digest};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -133,16 +132,6 @@ fn fingerprint(key: &impl PublicKeyData) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-/// As long as this is there nobody else changes the keys.
-struct Alone(File);
-
-impl Drop for Alone {
-    /// Not by closing it: a process that was begun meanwhile may have it open for a moment more.
-    fn drop(&mut self) {
-        let _ = flock(&self.0, FlockOperation::Unlock);
-    }
 }
 
 impl Enroller<'_> {
@@ -457,12 +446,11 @@ impl Enroller<'_> {
     }
 
     /// That nobody else changes these keys meanwhile.
-    fn alone(&self) -> Result<Alone, EnrolError> {
-        let fault = |error: io::Error| EnrolError::File(self.state.to_owned(), error);
-        let file = File::open(self.state).map_err(fault)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| fault(io::Error::other("another `levee enrol rotate` works there")))?;
-        Ok(Alone(file))
+    fn alone(&self) -> Result<Lock, EnrolError> {
+        let alone = Lock::try_at(self.state).and_then(|lock| {
+            lock.ok_or_else(|| io::Error::other("another `levee enrol rotate` works there"))
+        });
+        alone.map_err(|error| EnrolError::File(self.state.to_owned(), error))
     }
 
     /// A rotation in a directory of the state whose private key `name` is there and opens with the passphrase, if it has one; and what

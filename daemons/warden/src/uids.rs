@@ -5,8 +5,8 @@ use crate::Fatal;
 use crate::compartment::SERVICE_UID;
 use crate::state::UIDS;
 use levee_ipc::warden::{Place, Role};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File, Permissions};
+use levee_sys::lock::Lock;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -40,7 +40,7 @@ const GROUPS: &str = "levee/uids";
 pub struct Uids {
     base: u32,
     block: u32,
-    _locks: Vec<File>,
+    _locks: Vec<Lock>,
 }
 
 impl Uids {
@@ -73,7 +73,7 @@ impl Uids {
             let name = format!("{prefix}{block}");
             let locks = registries.iter().map(|registry| lock(&registry.as_ref().join(&name)));
             // With none where any is another's; what was locked before that is let go.
-            if let Some(locks) = locks.collect::<io::Result<Option<Vec<File>>>>()? {
+            if let Some(locks) = locks.collect::<io::Result<Option<Vec<Lock>>>>()? {
                 return Ok(Self { base: first + block * size, block, _locks: locks });
             }
         }
@@ -141,16 +141,10 @@ impl Uids {
 
 /// Locks a directory, the only thing that can be made among control groups too; none if somebody else has. It stays when nobody has it: of
 /// one that were removed, two could have the lock.
-fn lock(path: &Path) -> io::Result<Option<File>> {
+fn lock(path: &Path) -> io::Result<Option<Lock>> {
     match fs::create_dir(path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    let directory = File::open(path)?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(directory)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(e) => Err(e.into()),
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+        _ => Lock::try_at(path),
     }
 }
 

@@ -3,7 +3,7 @@ use crate::enrol::{Enroller, Tokens};
 use levee_policy::site::{Curve, Suites};
 use levee_policy::{DomainName, HostName, SiteName};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read as _;
 use x509_parser::prelude::parse_x509_pem;
 

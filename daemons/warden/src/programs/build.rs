@@ -8,7 +8,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
+
+use levee_sys::lock::Lock;
 
 use super::Wanted;
 use super::inventory::{self, ALTERNATIVES, Inventory, entries};
@@ -50,7 +52,7 @@ pub(super) fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
 #[derive(Debug)]
 pub(super) struct Alone {
     stage: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Alone {
@@ -60,8 +62,7 @@ impl Alone {
         let failed = |e: io::Error| format!("{}: {e}", super::CACHE);
         fs::create_dir_all(cache).map_err(failed)?;
         rustix::fs::chmod(cache, Mode::RWXU).map_err(|e| failed(e.into()))?;
-        let lock = File::open(cache).map_err(failed)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
+        let lock = Lock::at(cache).map_err(failed)?;
         let stage = cache.join(format!("stage-{}", rustix::process::getuid().as_raw()));
         remove(&stage).map_err(|e| format!("clear the last attempt: {e}"))?;
         Ok(Self { stage, _lock: lock })
