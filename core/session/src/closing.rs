@@ -20,6 +20,7 @@ impl Sessions {
         self.transition(id, |phase| match phase {
             Phase::Closing(mut closing) => {
                 closing.waiters.append(&mut waiters);
+                closing.for_now = false;
                 Phase::Closing(closing)
             }
             Phase::Making { client, .. } => {
@@ -77,6 +78,15 @@ impl Sessions {
         }
     }
 
+    /// Begins the end of a session that has no other: it could not go on here. One of another server is not over by that, and may be
+    /// used here again.
+    pub(crate) fn close_here(&mut self, id: SessionId, reason: &str, now: Time) {
+        self.close(id, reason, None, now);
+        if let Some(Session { phase: Phase::Closing(closing), .. }) = self.sessions.get_mut(&id) {
+            closing.for_now = true;
+        }
+    }
+
     /// Has the vault, which is up, erase the session; a vault that does not answer in time is killed.
     pub(crate) fn tell_vault_closed(&mut self, id: SessionId, now: Time) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
@@ -103,7 +113,7 @@ impl Sessions {
             // Unasked: the vault cannot take the session as it stands, and has none of it.
             Phase::Making { .. } | Phase::Open(_) => {
                 session.vault = InVault::Absent;
-                self.close(id, "the label's vault did not take the session", None, now);
+                self.close_here(id, "the label's vault did not take the session", now);
             }
             Phase::Returning { .. } | Phase::Closing(_) => {}
         }
@@ -216,7 +226,8 @@ impl Sessions {
         self.by_device.remove(&record.device);
         if let Sharing::Theirs(_, tickets) = session.shared {
             self.refuse_tickets(tickets);
-            self.say(Output::Over(id));
+            let for_now = matches!(&session.phase, Phase::Closing(closing) if closing.for_now);
+            self.say(if for_now { Output::Missing(id) } else { Output::Over(id) });
         } else {
             let owner = (record.user.clone(), record.device.clone());
             self.pools.rest(&record.label, owner, &record.inner, now);
@@ -347,7 +358,12 @@ const NOT_EVERYWHERE: &str = "no packet of the session passes this server any mo
                               said so, and is given up only when its lease has run out";
 
 fn closing(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase {
-    Phase::Closing(Closing { reason: reason.to_owned(), step: Step::Vault(now.after(SILENCE)), waiters })
+    Phase::Closing(Closing {
+        reason: reason.to_owned(),
+        step: Step::Vault(now.after(SILENCE)),
+        waiters,
+        for_now: false,
+    })
 }
 
 /// The end of what was granted for a session.

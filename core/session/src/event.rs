@@ -340,6 +340,8 @@ pub enum Output {
     Withdraw(Stored),
     /// Nothing is left of a session that [`Event::Appeared`] told of.
     Over(SessionId),
+    /// The same, for a reason of this server's own that may be gone later.
+    Missing(SessionId),
     /// Two people have released this message: let it pass once that is in the log. The guard's own number.
     Pass(Grant<Pass>, u64),
     /// The message with this number of the guard's does not pass.

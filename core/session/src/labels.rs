@@ -62,7 +62,7 @@ impl Sessions {
             session.reached = false;
             match &session.phase {
                 Phase::Making { .. } | Phase::Returning { .. } | Phase::Open(_) => {
-                    self.close(id, &format!("the label cannot run: {reason}"), None, now);
+                    self.close_here(id, &format!("the label cannot run: {reason}"), now);
                 }
                 Phase::Closing(closing) => match closing.step {
                     Step::Vault(_) | Step::Sockets(..) | Step::SocketsAgain(..) => {
@@ -173,7 +173,12 @@ impl Sessions {
                 };
                 self.say(Output::Audit(denied(reason.clone())));
                 self.use_label(&label, id);
-                Phase::Closing(Closing { reason, step: Step::Vault(now.after(SILENCE)), waiters: vec![] })
+                Phase::Closing(Closing {
+                    reason,
+                    step: Step::Vault(now.after(SILENCE)),
+                    waiters: vec![],
+                    for_now: false,
+                })
             }
         };
         self.sessions.insert(

@@ -286,7 +286,12 @@ impl Sessions {
     /// because the store may fail to forget it.
     pub(crate) fn discard(&mut self, record: Stored, now: Time) {
         let id = record.id;
-        let closing = Closing { reason: REASON.into(), step: Step::RecordingAgain(now), waiters: vec![] };
+        let closing = Closing {
+            reason: REASON.into(),
+            step: Step::RecordingAgain(now),
+            waiters: vec![],
+            for_now: false,
+        };
         self.by_device.insert(record.device.clone(), id);
         let phase = Phase::Closing(closing);
         let shared = Sharing::Not;

@@ -469,7 +469,7 @@ impl Sessions {
                 if let Some(moving) = &mut self.postures.moving {
                     moving.severed += 1;
                 }
-                self.close(id, &reason, None, now);
+                self.close_here(id, &reason, now);
             }
         }
         self.finish_moving(now);

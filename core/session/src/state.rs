@@ -200,6 +200,8 @@ pub(crate) struct Closing {
     pub reason: String,
     pub step: Step,
     pub waiters: Vec<Waiter>,
+    /// Only what this server has of another one's session ends, which may be used here again.
+    pub for_now: bool,
 }
 
 /// The steps of an end, in order: none begins before the one above it is done.

@@ -209,6 +209,35 @@ fn a_session_of_another_server_starts_its_label_here_when_keys_are_wanted_and_go
 }
 
 #[test]
+fn what_of_anothers_session_could_not_go_on_here_is_missing_and_what_somebody_ended_is_over() {
+    let label = || LABEL.parse().unwrap();
+    let begun = || {
+        let mut server = Server::new(vec![]);
+        let shared = theirs("ada", LABEL, "10.80.2.7");
+        let id = shared.record.id;
+        server.hear(Event::Appeared(shared));
+        server.wanted(1, ALL);
+        (server, id)
+    };
+    let missing =
+        |said: &[Output], id| has(said, |output| matches!(output, Output::Missing(of) if *of == id));
+    let over = |said: &[Output], id| has(said, |output| matches!(output, Output::Over(of) if *of == id));
+    let (mut server, id) = begun();
+    let said = server.hear(Event::LabelFailed(label(), "its image is broken".into()));
+    assert!(missing(&said, id) && !over(&said, id), "{said:?}");
+    // It may be used again.
+    server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+    assert!(matches!(server.wanted(2, ALL)[..], [Output::Need(_)]));
+    server.hear(Event::LabelUp(label()));
+    let said = server.hear(Event::VaultClosed(label(), id));
+    assert!(missing(&said, id) && !over(&said, id), "its vault did not take it: {said:?}");
+    // An operator of this server has ended it.
+    let (mut server, id) = begun();
+    let said = server.hear(Event::End(OperatorId(1), id.to_string()));
+    assert!(over(&said, id) && !missing(&said, id), "{said:?}");
+}
+
+#[test]
 fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_this_server() {
     for (user, label, inner) in [
         ("ugo", LABEL, "10.80.2.7"),

@@ -236,7 +236,8 @@ impl World {
             }
             Output::Execute(..) | Output::Operator(..) | Output::Set(..) | Output::Kept => {}
             Output::Postures(number, _) => self.shell.push_back(Event::PosturesKept(number)),
-            Output::Publish(_) | Output::Withdraw(_) | Output::Over(_) => self.fail("there is one server"),
+            Output::Over(_) | Output::Missing(_) => self.fail("there is one server"),
+            Output::Publish(_) | Output::Withdraw(_) => self.fail("there is one server"),
             Output::Pass(..) | Output::NotReleased(..) => self.fail("there is no guard"),
         }
     }

@@ -455,3 +455,71 @@ fn a_statement_is_read_as_it_was_written_within_its_bounds_and_has_one_spelling(
     let signed = Statement::message(&encoded);
     assert_eq!(signed.strip_prefix(b"levee federation statement\0"), Some(&encoded[..]));
 }
+
+#[test]
+fn what_could_not_go_on_here_appears_again_after_a_rest_that_grows_unless_its_server_ends_it() {
+    let mut site = Site::of(&[ONE, TWO]);
+    let (theirs, now) = (record(9, "ws9"), site.now);
+    site.machines[1].1.publish(&theirs, now);
+    let appeared = |site: &mut Site| {
+        let is_it = |(of, said): &(_, Said)| {
+            *of == name(ONE) && matches!(said, Said::Appeared(shared) if shared.record.id == theirs.id)
+        };
+        let count = site.said.iter().filter(|said| is_it(said)).count();
+        site.said.clear();
+        count
+    };
+    site.turn();
+    site.turn();
+    assert_eq!((appeared(&mut site), site.one().shown().2), (1, 1));
+    for rest in [15, 30, 60, 120].map(Duration::from_secs) {
+        let now = site.now;
+        site.one().missing(theirs.id, now);
+        // It is told once.
+        site.one().missing(theirs.id, now);
+        assert_eq!(site.one().shown().2, 0);
+        while site.now < now.after(rest.saturating_sub(TURN)) {
+            site.turn();
+        }
+        assert_eq!(appeared(&mut site), 0);
+        assert!(site.one().deadline() <= Some(now.after(rest)));
+        site.turn();
+        assert_eq!((appeared(&mut site), site.one().shown().2), (1, 1), "after {rest:?}");
+    }
+    // Nobody waits for the end of what is not there, and it never comes back.
+    let now = site.now;
+    site.one().missing(theirs.id, now);
+    site.machines[1].1.withdraw(&theirs, now);
+    for _ in 0..3 {
+        site.turn();
+    }
+    assert!(site.has(TWO, &Said::Withdrawn(theirs.id)));
+    assert!(!site.has(ONE, &Said::Vanished(theirs.id)));
+    while site.now < now.after(Duration::from_secs(300)) {
+        site.turn();
+    }
+    assert_eq!((appeared(&mut site), site.one().shown().2), (0, 0));
+}
+
+#[test]
+fn what_could_not_go_on_here_and_is_over_meanwhile_has_ended() {
+    let mut site = Site::of(&[ONE, TWO]);
+    let (theirs, now) = (record(9, "ws9"), site.now);
+    site.machines[1].1.publish(&theirs, now);
+    site.pass_on();
+    let (_, two) = site.machines.remove(1);
+    drop(two);
+    // Its server is not heard of any more: its sessions may be used no longer, before anybody says that this one is missing.
+    while site.one().shown().2 == 1 {
+        site.now = site.now.after(TURN);
+        let now = site.now;
+        site.one().tick(now);
+    }
+    let now = site.now;
+    site.one().missing(theirs.id, now);
+    site.one().tick(now.after(Duration::from_secs(3600)));
+    let said: Vec<Said> = std::iter::from_fn(|| site.one().poll()).collect();
+    assert!(said.contains(&Said::Vanished(theirs.id)));
+    let appeared = said.iter().filter(|said| matches!(said, Said::Appeared(_)));
+    assert_eq!(appeared.count(), 1, "at first: {said:?}");
+}

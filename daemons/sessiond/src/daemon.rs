@@ -502,6 +502,7 @@ impl Daemon {
             Output::Withdraw(record) if self.federated.machine.is_none() => self.withdrawals.push(record),
             Output::Withdraw(record) => self.federation(|machine, now| machine.withdraw(&record, now)),
             Output::Over(session) => self.federation(|machine, now| machine.cut(session, now)),
+            Output::Missing(session) => self.federation(|machine, now| machine.missing(session, now)),
             Output::Operator(operator, result) => self.operators.ended(operator, result),
             Output::Pass(grant, ticket) => self.passes(grant, ticket),
             Output::NotReleased(channel, ticket) => self.not_released(&channel, ticket),

@@ -282,7 +282,8 @@ impl Federation {
         // What begins or ends waits for these.
         let granted = self.peers.values().map(|peer| peer.granted_until);
         let granted = granted.filter(|until| !self.open.is_empty() && *until > self.now);
-        phase.into_iter().chain(live).chain(granted).chain(self.impatient_at()).min()
+        let resting = self.peers.values().filter_map(Peer::rested_at);
+        phase.into_iter().chain(live).chain(granted).chain(resting).chain(self.impatient_at()).min()
     }
 
     /// Time has passed.
@@ -310,6 +311,10 @@ impl Federation {
                 self.state(now);
             }
             _ => {}
+        }
+        let rested = |(name, peer): (&DomainName, &mut Peer)| (name.clone(), peer.rested(now));
+        for (name, ids) in self.peers.iter_mut().map(rested).collect::<Vec<_>>() {
+            self.appear(&name, &ids);
         }
         self.settle(now);
     }
@@ -416,6 +421,18 @@ impl Federation {
         // Somebody may wait for it.
         self.wanted = true;
         self.state(now);
+    }
+
+    /// As [`Federation::cut`]; or it could not go on here, while its owner has not ended it. Then it appears again after a rest, and each
+    /// time that this happens after a longer one.
+    pub fn missing(&mut self, id: SessionId, now: Time) {
+        self.pass(now);
+        if self.cutting.contains_key(&id) {
+            return self.cut(id, now);
+        }
+        for peer in self.peers.values_mut() {
+            peer.rest(id, self.now);
+        }
     }
 
     /// All of the table has been told.
@@ -574,6 +591,7 @@ impl Federation {
     /// A session of another server is over.
     fn vanish(&mut self, name: &DomainName, id: SessionId, epoch: u64, before: u64) {
         let Some(peer) = self.peers.get_mut(name) else { return };
+        peer.resting.remove(&id);
         if peer.used.remove(&id) {
             self.cutting.insert(id, Cutting { owner: name.clone(), epoch, before });
             self.said.push_back(Said::Vanished(id));
@@ -584,11 +602,11 @@ impl Federation {
     fn appear(&mut self, name: &DomainName, ids: &[SessionId]) {
         let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.live) else { return };
         for id in ids.iter().filter(|id| !self.cutting.contains_key(id)) {
-            let Some(record) = peer.sessions.get(id) else { continue };
+            let Some(record) = peer.sessions.get(id).cloned() else { continue };
             if peer.used.len() >= self.share {
                 self.strange = self.strange.saturating_add(1);
-            } else if peer.used.insert(*id) {
-                let shared = Shared { owner: name.clone(), record: record.clone() };
+            } else if peer.uses(*id) {
+                let shared = Shared { owner: name.clone(), record };
                 self.said.push_back(Said::Appeared(shared));
             }
         }

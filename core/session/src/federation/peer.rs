@@ -5,6 +5,7 @@ use super::statement::{Digest, NONE, Statement, Word, read};
 use crate::{SessionId, Stored, Time};
 use levee_policy::HostName;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The last statement of a server whose signature was good.
 #[derive(Debug)]
@@ -45,6 +46,19 @@ pub(super) struct Changes {
     pub strange: u64,
 }
 
+/// How long a session that could not go on here is left alone the first time; the time after twice as long, and so on.
+const REST: Duration = Duration::from_secs(15);
+/// So often is it twice as long, then no longer.
+const LONGER: u32 = 8;
+
+/// A session that could not go on here, so many times before this one.
+#[derive(Debug, Default)]
+pub(super) struct Resting {
+    times: u32,
+    /// Until then it does not appear again. It has already where there is none.
+    until: Option<Time>,
+}
+
 /// Another server.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -57,6 +71,8 @@ pub(super) struct Peer {
     pub devices: BTreeMap<HostName, SessionId>,
     /// Those that this server has been told of, and not of their end.
     pub used: BTreeSet<SessionId>,
+    /// Those of its sessions that could not go on here.
+    pub resting: BTreeMap<SessionId, Resting>,
     /// Until then its sessions may be used here.
     pub until: Time,
     /// Whether they are.
@@ -89,6 +105,7 @@ impl Peer {
             sessions: BTreeMap::new(),
             devices: BTreeMap::new(),
             used: BTreeSet::new(),
+            resting: BTreeMap::new(),
             until: Time::default(),
             live: false,
             heard: (0, 0),
@@ -217,6 +234,32 @@ impl Peer {
         changes
     }
 
+    /// A session that was used could not go on here.
+    pub(super) fn rest(&mut self, id: SessionId, now: Time) {
+        if self.used.remove(&id) {
+            let resting = self.resting.entry(id).or_default();
+            resting.until = Some(now.after(REST * (1 << resting.times)));
+            resting.times = LONGER.min(resting.times + 1);
+        }
+    }
+
+    /// When the next may appear again.
+    pub(super) fn rested_at(&self) -> Option<Time> {
+        self.resting.values().filter_map(|resting| resting.until).min()
+    }
+
+    /// Those that may.
+    pub(super) fn rested(&mut self, now: Time) -> Vec<SessionId> {
+        let due = |resting: &mut Resting| resting.until.take_if(|until| *until <= now).is_some();
+        self.resting.iter_mut().filter_map(|(id, resting)| due(resting).then_some(*id)).collect()
+    }
+
+    /// Takes note that a session is used; false where it was, or rests.
+    pub(super) fn uses(&mut self, id: SessionId) -> bool {
+        let rests = self.resting.get(&id).is_some_and(|resting| resting.until.is_some());
+        !rests && self.used.insert(id)
+    }
+
     /// Nothing of it is known any more but how far its statements were; those that were used.
     pub(super) fn forget(&mut self) -> BTreeSet<SessionId> {
         if let Some(seen) = &mut self.seen {
@@ -228,6 +271,7 @@ impl Peer {
         self.sessions.clear();
         self.devices.clear();
         self.clashes.clear();
+        self.resting.clear();
         std::mem::take(&mut self.used)
     }
 }

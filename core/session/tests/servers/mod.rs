@@ -463,8 +463,22 @@ impl World {
             }
             self.turn(n);
             self.people(n);
+            if self.random.one_in(900) {
+                self.loses(n);
+            }
             self.carry_out(n);
             self.check();
+        }
+    }
+
+    /// A session of another server cannot go on at this one.
+    fn loses(&mut self, n: usize) {
+        let clock = self.clock(n);
+        let server = &mut self.servers[n];
+        let theirs = server.passing.iter().find(|(_, owner)| owner.is_some()).map(|(id, _)| *id);
+        if let Some(id) = theirs {
+            server.passing.remove(&id);
+            server.machine.missing(id, clock);
         }
     }
 
