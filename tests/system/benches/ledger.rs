@@ -36,6 +36,8 @@ const QUESTIONS: u32 = 50;
 /// Octets of each transfer, and how many there are in a block, each there and back.
 const OCTETS: u64 = 20_000_000;
 const TRANSFERS: u32 = 20;
+/// Pairs, and transfers in a block, where Cargo tests: to see that all of it runs.
+const TRIED: (usize, u32) = (1, 1);
 
 /// Splitmix64 (Steele, Lea, Flood 2014): the order of the blocks is the same in each run.
 struct Order(u64);
@@ -195,11 +197,11 @@ impl Asker {
 }
 
 /// Seconds of processor time for the same work, at the server, and of who asks.
-fn work(world: &World, asked: bool) -> f64 {
+fn work(world: &World, transfers: u32, asked: bool) -> f64 {
     let asker = asked.then(|| Asker::new(world, &format!("while {ASK}; do sleep 1; done")));
     let before = server(world);
     let script = format!(
-        "for n in $(seq {TRANSFERS}); do curl --silent --show-error --fail -T /tmp/a {PAGE}own/a && \
+        "for n in $(seq {transfers}); do curl --silent --show-error --fail -T /tmp/a {PAGE}own/a && \
          curl --silent --show-error --fail --output /tmp/b {PAGE}own/a || exit 1; done"
     );
     world.run("ws1", &["sh", "-c", &script]).ok();
@@ -207,7 +209,9 @@ fn work(world: &World, asked: bool) -> f64 {
 }
 
 fn main() {
-    let pairs = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(PAIRS);
+    let is_measured = std::env::args().any(|word| word == "--bench");
+    let (pairs, transfers) = if is_measured { (PAIRS, TRANSFERS) } else { TRIED };
+    let pairs = std::env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(pairs);
     let mut order = Order(1);
     for octets in [64, 1_400] {
         let mut ends = Ends::new(octets);
@@ -229,7 +233,7 @@ fn main() {
     world.login("ws1", "ada").ok();
     world.level("ws1", LABEL).ok();
     world.run("ws1", &["sh", "-c", &format!("head -c {OCTETS} /dev/zero >/tmp/a")]).ok();
-    let _warm = work(&world, true);
+    let _warm = work(&world, transfers, true);
 
     let (began, idle) = (Instant::now(), server(&world));
     std::thread::sleep(Duration::from_secs(5));
@@ -249,5 +253,5 @@ fn main() {
         "ask",
         &[("asker_ms", asker * 1e3), ("server_ms", answered * 1e3), ("percent", (asker + answered) * 100.0)],
     );
-    compared("asked", 1.0, order.pairs(pairs, |asked| work(&world, asked)));
+    compared("asked", 1.0, order.pairs(pairs, |asked| work(&world, transfers, asked)));
 }
