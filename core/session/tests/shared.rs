@@ -235,6 +235,12 @@ fn what_of_anothers_session_could_not_go_on_here_is_missing_and_what_somebody_en
     let (mut server, id) = begun();
     let said = server.hear(Event::End(OperatorId(1), id.to_string()));
     assert!(over(&said, id) && !missing(&said, id), "{said:?}");
+    // Also where it was ending by itself just then.
+    let (mut server, id) = begun();
+    server.hear(Event::LabelUp(label()));
+    server.machine.handle(Event::VaultClosed(label(), id), server.now);
+    let said = server.hear(Event::End(OperatorId(1), id.to_string()));
+    assert!(over(&said, id) && !missing(&said, id), "{said:?}");
 }
 
 #[test]

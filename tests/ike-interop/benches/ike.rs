@@ -247,7 +247,7 @@ fn serve(side: &mut Side, socket: &UdpSocket, local: SocketAddr, done: impl Fn(&
     }
 }
 
-/// So many handshakes between two threads over UDP: processor time of both together and of the responder alone, each, in
+/// Handshakes between two threads over UDP: processor time of both together and of the responder alone, each, in
 /// microseconds; latencies too.
 fn over_sockets(
     net: &Net,

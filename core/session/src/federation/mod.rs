@@ -602,11 +602,13 @@ impl Federation {
     fn appear(&mut self, name: &DomainName, ids: &[SessionId]) {
         let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.live) else { return };
         for id in ids.iter().filter(|id| !self.cutting.contains_key(id)) {
-            let Some(record) = peer.sessions.get(id).cloned() else { continue };
+            if !peer.sessions.contains_key(id) {
+                continue;
+            }
             if peer.used.len() >= self.share {
                 self.strange = self.strange.saturating_add(1);
-            } else if peer.uses(*id) {
-                let shared = Shared { owner: name.clone(), record };
+            } else if let Some(record) = peer.uses(*id) {
+                let shared = Shared { owner: name.clone(), record: record.clone() };
                 self.said.push_back(Said::Appeared(shared));
             }
         }

@@ -55,7 +55,7 @@ const LONGER: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     times: u32,
-    /// Until then it does not appear again. It has already where there is none.
+    /// Until then it does not appear again; `None` where it need not wait any more.
     until: Option<Time>,
 }
 
@@ -254,10 +254,11 @@ impl Peer {
         self.resting.iter_mut().filter_map(|(id, resting)| due(resting).then_some(*id)).collect()
     }
 
-    /// Takes note that a session is used; false where it was, or rests.
-    pub(super) fn uses(&mut self, id: SessionId) -> bool {
+    /// Takes note that a session is used; `None` where it was, or rests, or is not there.
+    pub(super) fn uses(&mut self, id: SessionId) -> Option<&Stored> {
+        let record = self.sessions.get(&id)?;
         let rests = self.resting.get(&id).is_some_and(|resting| resting.until.is_some());
-        !rests && self.used.insert(id)
+        (!rests && self.used.insert(id)).then_some(record)
     }
 
     /// Nothing of it is known any more but how far its statements were; those that were used.
