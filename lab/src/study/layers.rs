@@ -1,5 +1,5 @@
 //! Protocols in layers (`levee lab run layers`): a session of SSH, files by SFTP and a page by HTTPS, bare and within one or two more
-//! layers: TLS (stunnel), ESP (levee's vaults), both, ESP within QUIC (levee's two layers), WireGuard and DTLS; over a link that only carries, and
+//! layers: TLS (stunnel), ESP (levee's vaults), both, ESP within QUIC (levee's two layers), WireGuard, DTLS and a data channel of WebRTC; over a link that only carries, and
 //! over links that are far away, uneven and lose packets.
 //!
 //! Each way has the same programs at both ends: OpenSSH's server started for each connection as by inetd, nginx with TLS, and stunnel on
@@ -249,6 +249,7 @@ impl Way {
         let tunnel = match tunnel {
             "wireguard" => Some(tunnels::wireguard(part, ends, LINK, directory)?),
             "dtls" => Some(tunnels::dtls(ends, LINK, &kit.at("tls.crt"), &kit.at("tls.key"))?),
+            "webrtc" => Some(tunnels::webrtc(part, ends, LINK, directory)?),
             _ => None,
         };
         let at = if tunnel.is_some() { tunnels::WITHIN[1] } else { LINK[1] };
@@ -424,6 +425,7 @@ impl Layers {
                 "bare" => Way::link(&part("l", "m"), name, asked, &l.kit),
                 "wireguard" => Way::link(&part("w", "x"), name, asked, &l.kit),
                 "dtls" => Way::link(&part("d", "e"), name, asked, &l.kit),
+                "webrtc" => Way::link(&part("r", "s"), name, asked, &l.kit),
                 "esp" => Way::levee(&part("le", "me"), &["esp"], asked, &program),
                 "esp-quic" => Way::levee(&part("lq", "mq"), &["esp", "quic"], asked, &program),
                 other => Err(io::Error::other(format!("no way is known to build {other:?}"))),

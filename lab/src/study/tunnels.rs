@@ -1,5 +1,6 @@
-//! Other people's tunnels of the layers study, over its plain link: WireGuard in user mode (Debian's wireguard-go), and IP packets in DTLS
-//! (OpenSSL's, by socat between a TUN device and a DTLS association: a record for each packet). Neither has anything of levee's.
+//! Other people's tunnels of the layers study, over its plain link: WireGuard in user mode (Debian's wireguard-go), IP packets in DTLS
+//! (OpenSSL's, by socat between a TUN device and a DTLS association: a record for each packet), and in a data channel of WebRTC
+//! (`lab/datachannel`). None has anything of levee's.
 
 use super::daemon::{Ended, daemon};
 use crate::netns::{Namespace, inside, tool};
@@ -10,10 +11,13 @@ use std::{fs, io, process};
 
 /// Of a tunnel: the client's end and the server's.
 pub(super) const WITHIN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 218, 0, 1), Ipv4Addr::new(10, 218, 0, 2)];
-/// Of both ends of WireGuard, and of the server of DTLS.
+/// Of both ends of WireGuard and of WebRTC, and of the server of DTLS.
 const PORT: u16 = 7_400;
-/// What fits, with its headers, into a packet of the link: 60 octets of WireGuard's; 28 of IP and UDP and 37 of a DTLS 1.2 record with AES-GCM.
-const FITS: [&str; 2] = ["1420", "1400"];
+/// What fits, with its headers, into a packet of the link: 60 octets of WireGuard's; 28 of IP and UDP and 37 of a DTLS 1.2 record with AES-GCM;
+/// with them what str0m keeps free for DTLS and SCTP, 88.
+const FITS: [&str; 3] = ["1420", "1400", "1384"];
+/// The device within DTLS or WebRTC, at both ends.
+const DEVICE: &str = "in0";
 /// As `wg-quick` calls its own.
 const SOCKETS: &str = "/var/run/wireguard";
 
@@ -77,8 +81,7 @@ pub(super) fn wireguard(
 /// # Errors
 /// As for [`wireguard`].
 pub(super) fn dtls(ends: [&Namespace; 2], link: [Ipv4Addr; 2], cert: &str, key: &str) -> io::Result<Tunnel> {
-    let device = "in0";
-    let mut tunnel = Tunnel { daemons: Vec::new(), left: Vec::new(), device: device.to_owned() };
+    let mut tunnel = Tunnel { daemons: Vec::new(), left: Vec::new(), device: DEVICE.to_owned() };
     let common = format!("cert={cert},key={key},cafile={cert},verify=1");
     let far = link[1];
     let places = [
@@ -86,7 +89,7 @@ pub(super) fn dtls(ends: [&Namespace; 2], link: [Ipv4Addr; 2], cert: &str, key: 
         (0, format!("OPENSSL-DTLS-CLIENT:{far}:{PORT},{common},commonname=server.lab.example")),
     ];
     for (end, association) in places {
-        let inner = format!("TUN:{}/24,tun-name={device},iff-no-pi,iff-up", WITHIN[end]);
+        let inner = format!("TUN:{}/24,tun-name={DEVICE},iff-no-pi,iff-up", WITHIN[end]);
         tunnel.daemons.push(daemon(&ends[end].path(), Vec::new(), "", "socat", &[&inner, &association])?);
         let bound = format!(":{PORT:04X} ");
         wait_for("socat's socket", || {
@@ -94,7 +97,35 @@ pub(super) fn dtls(ends: [&Namespace; 2], link: [Ipv4Addr; 2], cert: &str, key: 
                 inside(&ends[end].path(), || fs::read_to_string("/proc/thread-self/net/udp")).ok()?;
             sockets.contains(&bound).then_some(())
         })?;
-        wait_for("socat's device", || up(ends[end], device, None, FITS[1]).ok())?;
+        wait_for("socat's device", || up(ends[end], DEVICE, None, FITS[1]).ok())?;
+    }
+    Ok(tunnel)
+}
+
+/// As [`wireguard`], by a program of the laboratory's with another's stack, which lies beside its own.
+///
+/// # Errors
+/// As for [`wireguard`].
+pub(super) fn webrtc(
+    part: &str,
+    ends: [&Namespace; 2],
+    link: [Ipv4Addr; 2],
+    directory: &Path,
+) -> io::Result<Tunnel> {
+    let program = std::env::current_exe()?.with_file_name("levee-lab-datachannel");
+    if !program.exists() {
+        return Err(io::Error::other(format!("{} is not installed", program.display())));
+    }
+    let mut tunnel = Tunnel { daemons: Vec::new(), left: Vec::new(), device: DEVICE.to_owned() };
+    let files = [0, 1].map(|end| directory.join(format!("{part}{end}.webrtc")));
+    let at = link.map(|address| format!("{address}:{PORT}"));
+    for (end, space) in ends.into_iter().enumerate() {
+        let (says, hears) = (text(&files[end]), text(&files[1 - end]));
+        let mut words = vec!["--device", DEVICE, "--own", &at[end], "--far", &at[1 - end]];
+        words.extend(["--says", &says, "--hears", &hears]);
+        words.extend((end == 0).then_some("--offers"));
+        tunnel.daemons.push(daemon(&space.path(), Vec::new(), "", &text(&program), &words)?);
+        wait_for("the data channel's device", || up(space, DEVICE, Some(WITHIN[end]), FITS[2]).ok())?;
     }
     Ok(tunnel)
 }

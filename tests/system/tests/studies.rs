@@ -224,10 +224,10 @@ fn sessions_and_pages_are_measured_within_tls_esp_both_and_two_layers_and_each_l
 }
 
 #[test]
-fn pages_go_within_wireguard_and_dtls_and_over_a_bad_link_that_does_what_it_is_asked() {
+fn pages_go_within_wireguard_dtls_and_webrtc_and_over_a_bad_link_that_does_what_it_is_asked() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["https", "https~all"];
-    let arms = ["bare", "wireguard", "dtls", "esp"];
+    let arms = ["bare", "wireguard", "dtls", "webrtc", "esp"];
     let run = smallest(dir.path(), "layers", &rows, &arms);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
@@ -245,7 +245,9 @@ fn pages_go_within_wireguard_and_dtls_and_over_a_bad_link_that_does_what_it_is_a
         // A page of 16 KiB and TLS around it are more than ten packets, and arrive as more than two.
         some("bare", "seen as TCP", 3.0);
         none("bare", "seen as UDP");
-        for (arm, data) in [("wireguard", "seen as data of WireGuard"), ("dtls", "seen as data of DTLS")] {
+        // A data channel of WebRTC is within DTLS, too.
+        let data = ["seen as data of WireGuard", "seen as data of DTLS", "seen as data of DTLS"];
+        for (arm, data) in ["wireguard", "dtls", "webrtc"].into_iter().zip(data) {
             none(arm, "seen as TCP");
             some(arm, data, 3.0);
             some(arm, "octets within the tunnel", 16_384.0);
@@ -259,8 +261,8 @@ fn pages_go_within_wireguard_and_dtls_and_over_a_bad_link_that_does_what_it_is_a
         assert!(s.seconds.is_none_or(|took| took >= 0.09), "{s:?}");
     }
     let m = manifest(&run).unwrap();
-    // Each of four ways, both ways: by datagrams before and after, and by the link's own count.
-    assert_eq!(m.links.len(), 4 * 2 * 3);
+    // Each of five ways, both ways: by datagrams before and after, and by the link's own count.
+    assert_eq!(m.links.len(), arms.len() * 2 * 3);
     for did in &m.links {
         assert_eq!(did.as_asked(), Ok(()), "{did:?}");
         assert!(did.asked.name == "all" && did.lost > 0 && did.offered > did.lost, "{did:?}");
