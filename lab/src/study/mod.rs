@@ -11,6 +11,7 @@ mod emulated;
 mod guest;
 mod layers;
 mod mpi;
+mod others;
 mod places;
 pub mod prices;
 mod protections;

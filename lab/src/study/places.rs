@@ -4,6 +4,7 @@
 use super::directions::{self, Directions};
 use super::emulated::Machine;
 use super::mpi::{self, End, Mpi};
+use super::others::{self, Left};
 use super::split::Split;
 use super::{Arm, Measured, Row, Stand};
 use crate::compartment::{Compartment, EDGE, ENDS, Service, leave, visible};
@@ -326,35 +327,8 @@ pub(super) struct Places {
     /// Where the kernel's package for it is.
     kernel_root: Option<PathBuf>,
     plain: Option<Plain>,
-    _roots: Vec<Removed>,
+    _roots: Vec<Left>,
     _program: Removed,
-}
-
-/// Bubblewrap as its manual has it for an untrusted program: every namespace, the host's programs read-only, a new uid.
-fn bubblewrap(program: &Path) -> Command {
-    let mut c = Command::new("bwrap");
-    c.args(["--unshare-all", "--die-with-parent", "--new-session", "--uid", "1000", "--gid", "1000"]);
-    c.args(["--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"]);
-    c.args(["--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]);
-    c.arg(program).arg("jobs");
-    c
-}
-
-/// systemd-nspawn with users of its own, no network but the loopback, and the host's programs read-only.
-fn nspawn(program: &Path, number: usize) -> io::Result<(Command, Removed)> {
-    let root = Removed(std::env::temp_dir().join(format!("levlab{}root{number}", std::process::id())));
-    for dir in ["usr", "etc", "tmp", "proc", "sys", "dev", "run", "root", "var"] {
-        fs::create_dir_all(root.0.join(dir))?;
-    }
-    for dir in ["bin", "lib", "lib64", "sbin"] {
-        std::os::unix::fs::symlink(format!("usr/{dir}"), root.0.join(dir))?;
-    }
-    // it refuses a directory that does not say which system it is
-    fs::write(root.0.join("etc/os-release"), "ID=laboratory\n")?;
-    let mut c = Command::new("systemd-nspawn");
-    c.args(["--quiet", "--register=no", "--keep-unit", "--private-network", "--as-pid2", "--pipe", "-U"]);
-    c.args(["--bind-ro=/usr", "--directory", &text(&root.0)]).arg(program).arg("jobs");
-    Ok((c, root))
 }
 
 impl Places {
@@ -550,11 +524,16 @@ impl Places {
                 self.machine = Some(machine);
                 Running::of(stream?)
             }
-            "bubblewrap" => Running::spawn(bubblewrap(program)).map_err(|e| named("bwrap", e)),
+            "bubblewrap" => Running::spawn(others::bubblewrap(program)).map_err(|e| named("bwrap", e)),
             "nspawn" => {
-                let (c, root) = nspawn(program, self._roots.len())?;
-                self._roots.push(root);
+                let (c, root) = others::nspawn(program, self._roots.len())?;
+                self._roots.push(Left::Root(root));
                 Running::spawn(c).map_err(|e| named("systemd-nspawn", e))
+            }
+            "podman" => {
+                let (c, podman) = others::podman(program, self._roots.len())?;
+                self._roots.push(Left::Podman(podman));
+                Running::spawn(c).map_err(|e| named("podman", e))
             }
             other => Err(io::Error::other(format!("no way is known to build {other:?}"))),
         }

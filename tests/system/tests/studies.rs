@@ -1,6 +1,6 @@
 //! The laboratory's studies with levee itself as an arm, in their smallest form.
 //!
-//! Needs root, e2fsprogs, bubblewrap, etcd and levee's own programs (`cargo build --workspace --bins`).
+//! Needs root, e2fsprogs, bubblewrap, podman, etcd and levee's own programs (`cargo build --workspace --bins`).
 
 use levee_lab::study::run::{Sample, manifest, samples};
 use levee_lab::study::{Row, Study};
@@ -58,7 +58,7 @@ fn whole(run: &Path, rows: &[&str], arms: &[&str]) {
 }
 
 #[test]
-fn small_operations_are_measured_natively_in_a_compartment_in_a_partition_and_in_bubblewrap() {
+fn small_operations_are_measured_natively_in_a_compartment_in_a_partition_in_bubblewrap_and_in_podman() {
     let dir = tempfile::tempdir().unwrap();
     let rows = [
         "int-div",
@@ -71,7 +71,7 @@ fn small_operations_are_measured_natively_in_a_compartment_in_a_partition_and_in
         "periodic/1",
         "attacked/1",
     ];
-    let arms = ["native", "compartment", "partition", "bubblewrap"];
+    let arms = ["native", "compartment", "partition", "bubblewrap", "podman"];
     let run = smallest(dir.path(), "partition", &rows, &arms);
     whole(&run, &rows, &arms);
     for s in samples(&run).unwrap().iter().filter(|s| s.row.ends_with("/1") && s.seconds.is_some()) {
