@@ -18,7 +18,7 @@ pub const MANIFEST: &str = "MANIFEST";
 /// Octets of a manifest, at most.
 const MOST: u64 = 64 << 10;
 /// What a host may lack, by the packages of `scripts/packages`: the laboratory, what is of servers alone and what is of workstations alone.
-const OF_THE_LABORATORY: [&str; 2] = ["levee-lab", "levee-lab-vault"];
+const OF_THE_LABORATORY: [&str; 3] = ["levee-lab", "levee-lab-vault", "levee-lab-datachannel"];
 const OF_SERVERS: [&str; 11] = [
     "levee-sessiond",
     "levee-tps",
