@@ -338,7 +338,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_policy::HostName;
+    use levee_policy::{DomainName, HostName, PostureName};
+    use levee_session::InForce;
     use std::os::fd::AsFd as _;
 
     const NOW: Time = Time::from_millis(1_000_000);
@@ -401,5 +402,91 @@ mod tests {
         change.open_table(SESSIONS).unwrap().insert([1; 16], &b"rubbish"[..]).unwrap();
         change.commit().unwrap();
         assert!(store.read(NOW).is_err());
+    }
+
+    #[test]
+    fn what_is_known_beside_sessions_is_there_after_opening_anew_and_can_be_taken_back() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let user = |name: &str| UserName::new(name).unwrap();
+        let access = |name: &str, admits| Access {
+            label: record(1).label,
+            service: ServiceName::new("wiki").unwrap(),
+            user: user(name),
+            admits,
+        };
+        let one = InForce { name: PostureName::new("siege").unwrap(), until: Some(NOW) };
+        let at = Some(DomainName::new("server.example").unwrap());
+        let setting = Setting { number: 7, at, in_force: vec![one] };
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        assert_eq!(store.postures().unwrap(), Setting::default());
+        let said = [
+            Change::Disabled(user("ann"), true),
+            Change::Disabled(user("bob"), true),
+            Change::Code(user("ann"), 3),
+            Change::Code(user("ann"), 4),
+            Change::Known("passwords".into(), Some([1; 32])),
+            Change::Known("codes".into(), Some([2; 32])),
+            Change::Postures(setting.clone()),
+            Change::Access(access("ann", true), true),
+            Change::Access(access("bob", false), true),
+        ];
+        store.apply(&said, NOW).unwrap();
+        drop(store);
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        assert_eq!(store.disabled().unwrap(), [user("ann"), user("bob")]);
+        assert_eq!(store.codes().unwrap(), [(user("ann"), 4)]);
+        assert_eq!(
+            store.known().unwrap(),
+            [("codes".to_owned(), [2; 32]), ("passwords".to_owned(), [1; 32])]
+        );
+        assert_eq!(store.postures().unwrap(), setting);
+        assert_eq!(store.accesses().unwrap(), [access("ann", true), access("bob", false)]);
+        let back = [
+            Change::Disabled(user("ann"), false),
+            Change::Known("codes".into(), None),
+            Change::Access(access("ann", true), false),
+        ];
+        store.apply(&back, NOW).unwrap();
+        assert_eq!(store.disabled().unwrap(), [user("bob")]);
+        assert_eq!(store.known().unwrap(), [("passwords".to_owned(), [1; 32])]);
+        assert_eq!(store.accesses().unwrap(), [access("bob", false)]);
+    }
+
+    #[test]
+    fn a_session_under_anothers_name_and_a_word_about_a_service_that_is_about_nobody_are_errors() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        for key in ["SECRET", "SECRET\nwiki", "SECRET\nwiki\nann\nbob", "SECRET\nwiki\n", "\nwiki\nann"] {
+            let change = store.database().unwrap().begin_write().unwrap();
+            change.open_table(ACCESSES).unwrap().insert(key, true).unwrap();
+            change.commit().unwrap();
+            assert!(store.accesses().is_err(), "{key:?}");
+            let change = store.database().unwrap().begin_write().unwrap();
+            change.open_table(ACCESSES).unwrap().remove(key).unwrap();
+            change.commit().unwrap();
+        }
+        assert!(store.accesses().unwrap().is_empty() && store.read(NOW).is_ok());
+        let change = store.database().unwrap().begin_write().unwrap();
+        let bytes = postcard::to_allocvec(&record(1)).unwrap();
+        change.open_table(SESSIONS).unwrap().insert([2; 16], bytes.as_slice()).unwrap();
+        change.commit().unwrap();
+        assert!(store.read(NOW).is_err());
+    }
+
+    #[test]
+    fn one_process_at_a_time_has_the_store_and_after_a_failure_it_is_opened_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        assert!(Store::open(directory.as_fd()).is_err());
+        store.apply(&[Change::Put(record(1))], NOW).unwrap();
+        store.database = None;
+        store.apply(&[Change::Put(record(2))], NOW).unwrap();
+        assert_eq!(store.read(NOW).unwrap().0, [record(1), record(2)]);
+        // It has room for more than it uses, also on a disk that is full.
+        let file = std::fs::metadata(place.path().join(FILE)).unwrap();
+        assert!(file.blocks() * 512 >= file.len() + SPARE, "{} {}", file.blocks(), file.len());
     }
 }

@@ -287,7 +287,7 @@ fn add(sum: &mut Report, part: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ipc::vault::SessionRecord;
+    use levee_ipc::vault::{Cipher, SaReport, SessionRecord};
 
     struct Pair {
         events: Events<Source>,
@@ -445,5 +445,73 @@ mod tests {
         let Some(VaultToSessiond::Report(sum)) = pair.says(1, report()) else { panic!("no report") };
         assert_eq!((sum.counters, sum.sa_count), (vec![("packets in".to_owned(), 4)], 6));
         assert!(pair.says(0, VaultToSessiond::Pong(1)).is_none());
+    }
+
+    #[test]
+    fn new_keys_are_everywhere_when_each_worker_says_so_and_who_has_none_is_not_asked() {
+        let mut pair = two();
+        let label = pair.label.clone();
+        let (ours, mediator) = Channel::pair().unwrap();
+        assert!(pair.vaults.attach_mediator(label.clone(), ours, &mut pair.events).unwrap().is_empty());
+        let order = || SessiondToVault::Ciphers { number: 5, ciphers: vec![Cipher::Aes256Gcm], anew: true };
+        pair.vaults.send(&label, order, || None);
+        for worker in 0..2 {
+            assert!(matches!(pair.hears(worker), Some(SessiondToVault::Ciphers { number: 5, .. })));
+        }
+        assert!(mediator.try_recv::<SessiondToMediator>().is_err());
+        let severed = |last: u8| SessionId::from_random([last; 16]);
+        let moved = |number, all: &[u8]| VaultToSessiond::Moved {
+            number,
+            severed: all.iter().copied().map(severed).collect(),
+        };
+        assert!(pair.says(0, moved(4, &[])).is_none(), "nobody asked for that");
+        assert!(pair.says(0, moved(5, &[1, 2])).is_none());
+        let Some(VaultToSessiond::Moved { number: 5, severed: all }) = pair.says(1, moved(5, &[2, 3])) else {
+            panic!("no answer")
+        };
+        assert_eq!(BTreeSet::from_iter(all), [1, 2, 3].map(severed).into());
+    }
+
+    #[test]
+    fn a_report_that_is_asked_for_anew_has_nothing_of_the_one_before_and_no_more_rows_than_one_may() {
+        let mut pair = two();
+        let label = pair.label.clone();
+        let report = |rows: usize| {
+            let row = SaReport {
+                session: SessionId::from_random(ID),
+                inbound_spi: 1,
+                outbound_spi: 2,
+                cipher: Cipher::Aes256Gcm,
+                peer: None,
+                packets: (0, 0),
+                bytes: (0, 0),
+            };
+            VaultToSessiond::Report(Report { counters: Vec::new(), sas: vec![row; rows], sa_count: 3 })
+        };
+        pair.vaults.send(&label, || SessiondToVault::Report, || None);
+        assert!(pair.says(0, report(1)).is_none());
+        pair.vaults.send(&label, || SessiondToVault::Report, || None);
+        assert!(pair.says(0, report(Report::ROWS - 1)).is_none());
+        let Some(VaultToSessiond::Report(sum)) = pair.says(1, report(2)) else { panic!("no report") };
+        assert_eq!((sum.sas.len(), sum.sa_count), (Report::ROWS, 6));
+        assert!(pair.says(0, report(1)).is_none(), "nobody asked");
+    }
+
+    #[test]
+    fn of_a_dead_vault_nothing_is_waited_for_and_its_mediator_is_there() {
+        let (mut pair, id) = (two(), SessionId::from_random(ID));
+        let label = pair.label.clone();
+        let (ours, _mediator) = Channel::pair().unwrap();
+        pair.vaults.attach_mediator(label.clone(), ours, &mut pair.events).unwrap();
+        assert!(pair.vaults.labels().eq([&label]) && pair.vaults.has(&label));
+        pair.vaults.tell_all(|| SessiondToVault::Synced);
+        assert!((0..2).all(|worker| matches!(pair.hears(worker), Some(SessiondToVault::Synced))));
+        pair.close(id);
+        pair.vaults.forget(&label);
+        assert!(pair.says(0, VaultToSessiond::Closed(id)).is_none());
+        assert!(pair.vaults.labels().next().is_none() && !pair.vaults.has(&label));
+        assert!(pair.vaults.mediator(&label).is_some() && pair.vaults.link(&label, 9).is_none());
+        pair.vaults.forget_all(&label);
+        assert!(pair.vaults.mediator(&label).is_none());
     }
 }
