@@ -485,8 +485,21 @@ mod tests {
         store.database = None;
         store.apply(&[Change::Put(record(2))], NOW).unwrap();
         assert_eq!(store.read(NOW).unwrap().0, [record(1), record(2)]);
-        // It has room for more than it uses, also on a disk that is full.
+        // It has room for more than it uses, also on a disk that is full. It is nobody else's to read.
         let file = std::fs::metadata(place.path().join(FILE)).unwrap();
+        assert_eq!(file.mode() & 0o777, 0o600);
         assert!(file.blocks() * 512 >= file.len() + SPARE, "{} {}", file.blocks(), file.len());
+    }
+
+    #[test]
+    fn a_file_that_shrinks_keeps_its_room() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(FILE);
+        let file = Allocated::new(File::create_new(&path).unwrap()).unwrap();
+        file.set_len(3 * SPARE).unwrap();
+        let before = std::fs::metadata(&path).unwrap().blocks();
+        file.set_len(1).unwrap();
+        let after = std::fs::metadata(&path).unwrap();
+        assert_eq!((after.len(), after.blocks() >= before), (1, true), "{} {before}", after.blocks());
     }
 }

@@ -424,6 +424,11 @@ mod tests {
             };
             assert!(matches!(last, Some(VaultToSessiond::Closed(closed)) if closed == id));
         }
+        // Of one that it was to take, the others have it.
+        pair.open(id);
+        assert!((0..2).all(|worker| pair.says(worker, VaultToSessiond::Opened(id)).is_none()));
+        let opened = mediator(&mut pair).0;
+        assert!(matches!(opened[..], [VaultToSessiond::Opened(one)] if one == id), "{opened:?}");
         // Without a mediator it is as it was.
         pair.vaults.mediator_lost(&label);
         pair.close(id);
@@ -504,6 +509,7 @@ mod tests {
         let (ours, _mediator) = Channel::pair().unwrap();
         pair.vaults.attach_mediator(label.clone(), ours, &mut pair.events).unwrap();
         assert!(pair.vaults.labels().eq([&label]) && pair.vaults.has(&label));
+        assert!(pair.vaults.link(&label, 9).is_some() && pair.vaults.link(&label, 8).is_none());
         pair.vaults.tell_all(|| SessiondToVault::Synced);
         assert!((0..2).all(|worker| matches!(pair.hears(worker), Some(SessiondToVault::Synced))));
         pair.close(id);
