@@ -203,8 +203,8 @@ impl Up {
             warden.arg("--passphrase");
         }
         if let Ok(why) = fs::read_to_string(state.join("ended-by-itself")) {
-            let why: String = why.chars().filter(|c| !c.is_control()).take(1_024).collect();
-            eprintln!("levee: the last run ended by itself: {why}");
+            let why: String = why.trim_end().chars().take(1_024).collect();
+            eprintln!("levee: the last run ended by itself: {}", crate::output::shown(&why));
         }
         if self.foreground {
             if let Some(passphrase) = &passphrase {

@@ -98,7 +98,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 fn claim(directory: &Path, other: &str) -> Result<File, Fatal> {
     let path = directory.join(LOCK);
     let lock = || -> io::Result<File> {
-        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+        let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let mut file = open?;
+        // Who can open it can lock it, and then none starts here and none is known to have ended; accounts of a workstation enter its
+        // run directory. One of before may have another mode.
+        file.set_permissions(Permissions::from_mode(0o600))?;
         let end = Instant::now() + LEFT_BEHIND;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -118,3 +118,20 @@ fn who_has_gone_before_they_were_signed_on_is_not_signed_on() {
     let said = done(tpe(&world, ILL, &["level", "UNCLASSIFIED"])).refused();
     assert!(said.contains("nobody is signed on"), "{said}");
 }
+
+#[test]
+fn no_account_keeps_a_workstation_from_being_stopped_and_started_again() {
+    let mut world = world("again");
+    // It waits for the claim of the one that runs, and would have it when that one has ended.
+    let lock = world.path("ws1-run").join("lock");
+    let mut held = Command::new("setpriv");
+    held.args(["--reuid", ILL, "--regid", "nogroup", "--clear-groups", "flock", &text(&lock), "sleep", "60"]);
+    let mut held = held.stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    world.stop_workstation("ws1");
+    world.start_workstation("ws1");
+    world.login("ws1", "ada").ok();
+    let _ = held.kill();
+    let said = done(held).refused();
+    assert!(said.contains("Permission denied"), "{said}");
+}
