@@ -123,6 +123,27 @@ fn held_whole(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// That nobody but root can change what this goes by; of the site file, which many keep elsewhere, it is said who can.
+fn held_all((config, workstation): (&Path, bool), state: &Path, run: &Path) -> Result<(), String> {
+    for directory in [state, run] {
+        held(directory)?;
+    }
+    if workstation {
+        held_whole(config)?;
+    } else {
+        for keys in ["authority", "server"].map(|keys| state.join(keys)).iter().filter(|keys| keys.is_dir()) {
+            held_whole(keys)?;
+        }
+        if let Err(why) = crate::programs::alone(config, ROOT) {
+            eprintln!(
+                "levee: warning: {}; whoever can decides who may have which sessions",
+                crate::output::shown(&why)
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The passphrase of the private keys in a directory; none where none of them is encrypted and no file is given.
 fn passphrase(file: Option<&Path>, keys: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     if let Some(path) = file {
@@ -191,24 +212,7 @@ impl Up {
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
-        for directory in [&state, &run] {
-            held(directory)?;
-        }
-        if self.workstation {
-            held_whole(&self.config)?;
-        } else {
-            for keys in
-                ["authority", "server"].map(|keys| state.join(keys)).iter().filter(|keys| keys.is_dir())
-            {
-                held_whole(keys)?;
-            }
-            if let Err(why) = crate::programs::alone(&self.config, ROOT) {
-                eprintln!(
-                    "levee: warning: {}; whoever can decides who may have which sessions",
-                    crate::output::shown(&why)
-                );
-            }
-        }
+        held_all((&self.config, self.workstation), &state, &run)?;
         let programs = crate::programs::directory()?;
         let checked = {
             use crate::programs::Use;
