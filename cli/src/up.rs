@@ -118,7 +118,9 @@ fn held_whole(directory: &Path) -> Result<(), String> {
     held(directory)?;
     let at = |e: std::io::Error| format!("{}: {e}", directory.display());
     for entry in fs::read_dir(directory).map_err(at)? {
-        held(&entry.map_err(at)?.path())?;
+        let entry = entry.map_err(at)?;
+        let is_directory = entry.file_type().map_err(at)?.is_dir();
+        if is_directory { held_whole(&entry.path())? } else { held(&entry.path())? }
     }
     Ok(())
 }

@@ -106,10 +106,10 @@ fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() 
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     fs::write(at("site.toml"), SITE).unwrap();
-    for made in ["state/server", "run", "bundle"] {
+    for made in ["state/server/ppk", "run", "bundle"] {
         fs::create_dir_all(at(made)).unwrap();
     }
-    for made in ["state/server/ike.key", "bundle/ike.key"] {
+    for made in ["state/server/ike.key", "state/server/ppk/ws1.key", "bundle/ike.key"] {
         fs::write(at(made), "a key").unwrap();
         fs::set_permissions(at(made), fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -123,8 +123,8 @@ fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() 
         assert!(said.contains("levee-warden") && !said.contains("somebody"), "{said}");
     }
     let ill = Some(65_532);
-    let servers = ["state", "state/server", "state/server/ike.key", "run"];
-    let workstations = ["bundle", "bundle/ike.key", "bundle/workstation.toml", "run"];
+    let servers = ["state", "state/server", "state/server/ike.key", "state/server/ppk/ws1.key", "run"];
+    let workstations = ["bundle", "bundle/ike.key", "bundle/workstation.toml", "state", "run"];
     for (names, up) in [(servers, &server as &dyn Fn() -> String), (workstations, &workstation)] {
         for name in names {
             std::os::unix::fs::chown(at(name), ill, None).unwrap();

@@ -10,9 +10,8 @@ use rustix::fs::fstatfs;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use std::ffi::OsStr;
 use std::fmt::Display;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The kernel's `NSFS_MAGIC`: what a pinned namespace is a file of.
@@ -39,11 +38,7 @@ impl Pinned {
         }
         let ns = ns::new_net()?;
         let make = || -> std::io::Result<()> {
-            if let Some(directory) = pin.parent() {
-                fs::create_dir_all(directory)?;
-                // Accounts of a workstation enter its run directory, and whoever has a namespace open keeps it.
-                fs::set_permissions(directory, Permissions::from_mode(0o700))?;
-            }
+            pin.parent().map_or(Ok(()), fs::create_dir_all)?;
             File::create(&pin)?;
             Ok(mount_bind(format!("/proc/self/fd/{}", ns.as_raw_fd()), &pin)?)
         };

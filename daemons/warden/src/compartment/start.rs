@@ -311,11 +311,8 @@ impl Compartment {
     /// If process 1 is gone or said what it may not say: then stop the compartment. That is told once; nothing more of it is heard. Until all
     /// its processes have ended, which can be long, it would be told in every turn.
     pub fn events(&mut self) -> Result<Vec<Event>> {
-        if self.unheard {
-            return Ok(Vec::new());
-        }
-        let said = self.said();
-        self.unheard = said.is_err();
+        let said = if self.unheard { Ok(Vec::new()) } else { self.said() };
+        self.unheard |= said.is_err();
         said
     }
 
@@ -399,9 +396,8 @@ impl Watches {
         said: impl FnOnce() -> Source,
         ended: impl FnOnce() -> Source,
     ) -> io::Result<()> {
-        if compartment.unheard {
-            self.said = None;
-        } else if self.said.is_none() {
+        self.said.take_if(|_| compartment.unheard);
+        if self.said.is_none() && !compartment.unheard {
             self.said = Some(waits.watch(Arc::clone(&compartment.channel), said())?);
         }
         if let (None, Some(process)) = (&self.ended, &compartment.parts.child) {
