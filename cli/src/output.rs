@@ -46,11 +46,14 @@ pub fn shown(text: &str) -> String {
         .collect()
 }
 
-/// A control character, one that shows text in another order than it stands, ends a line, or is not seen.
+/// A control character, one that shows text in another order than it stands, ends a line, or is not seen (Unicode's Bidi_Control, its
+/// format characters, and letters that are blank).
 fn steers(char: char) -> bool {
     char.is_control()
-        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
-        || matches!(char, '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(char, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}')
+        || matches!(char, '\u{e0000}'..='\u{e007f}')
 }
 
 /// The exit code of an answer, or of why there is none: 2.
@@ -236,5 +239,7 @@ mod tests {
         assert!(!text.contains(|char| steers(char) && char != '\n') && text.contains("größer"), "{text:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
         assert_eq!(shown("a\x1b[31mb\tc\u{202e}d\u{e0041}"), "a\u{fffd}[31mb c\u{fffd}d\u{fffd}");
+        // The Arabic letter mark turns text round as well; a soft hyphen and a filler are not seen.
+        assert_eq!(shown("a\u{61c}b\u{ad}c\u{3164}"), "a\u{fffd}b\u{fffd}c\u{fffd}");
     }
 }

@@ -102,6 +102,50 @@ fn name_of(config: &Path, workstation: bool) -> Result<String, String> {
     Ok(if workstation { format!("{name}-ws") } else { name.to_owned() })
 }
 
+/// Whose it must be what root starts by.
+const ROOT: u32 = 0;
+
+/// That nobody but root can change a directory, or put another in its place; of one that is not there yet, that where it will be.
+fn held(directory: &Path) -> Result<(), String> {
+    directory
+        .ancestors()
+        .find(|above| above.exists())
+        .map_or(Ok(()), |there| crate::programs::alone(there, ROOT).map(drop))
+}
+
+/// The same of a directory with keys, and of all that is in it: whose a key is, is whose identity it is.
+fn held_whole(directory: &Path) -> Result<(), String> {
+    held(directory)?;
+    let at = |e: std::io::Error| format!("{}: {e}", directory.display());
+    for entry in fs::read_dir(directory).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let is_directory = entry.file_type().map_err(at)?.is_dir();
+        if is_directory { held_whole(&entry.path())? } else { held(&entry.path())? }
+    }
+    Ok(())
+}
+
+/// That nobody but root can change what this goes by; of the site file, which many keep elsewhere, it is said who can.
+fn held_all((config, workstation): (&Path, bool), state: &Path, run: &Path) -> Result<(), String> {
+    for directory in [state, run] {
+        held(directory)?;
+    }
+    if workstation {
+        held_whole(config)?;
+    } else {
+        for keys in ["authority", "server"].map(|keys| state.join(keys)).iter().filter(|keys| keys.is_dir()) {
+            held_whole(keys)?;
+        }
+        if let Err(why) = crate::programs::alone(config, ROOT) {
+            eprintln!(
+                "levee: warning: {}; whoever can decides who may have which sessions",
+                crate::output::shown(&why)
+            );
+        }
+    }
+    Ok(())
+}
+
 /// The passphrase of the private keys in a directory; none where none of them is encrypted and no file is given.
 fn passphrase(file: Option<&Path>, keys: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
     if let Some(path) = file {
@@ -170,6 +214,7 @@ impl Up {
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
+        held_all((&self.config, self.workstation), &state, &run)?;
         let programs = crate::programs::directory()?;
         let checked = {
             use crate::programs::Use;
@@ -203,8 +248,8 @@ impl Up {
             warden.arg("--passphrase");
         }
         if let Ok(why) = fs::read_to_string(state.join("ended-by-itself")) {
-            let why: String = why.chars().filter(|c| !c.is_control()).take(1_024).collect();
-            eprintln!("levee: the last run ended by itself: {why}");
+            let why: String = why.trim_end().chars().take(1_024).collect();
+            eprintln!("levee: the last run ended by itself: {}", crate::output::shown(&why));
         }
         if self.foreground {
             if let Some(passphrase) = &passphrase {

@@ -101,6 +101,55 @@ fn a_server_starts_with_the_programs_that_were_installed_and_with_no_other() {
 }
 
 #[test]
+fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() {
+    let directory = installed();
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("site.toml"), SITE).unwrap();
+    for made in ["state/server/ppk", "run", "bundle"] {
+        fs::create_dir_all(at(made)).unwrap();
+    }
+    for made in ["state/server/ike.key", "state/server/ppk/ws1.key", "bundle/ike.key"] {
+        fs::write(at(made), "a key").unwrap();
+        fs::set_permissions(at(made), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::write(at("bundle/workstation.toml"), "site = \"harbour\"\n").unwrap();
+    let (state, run) = (at("state"), at("run"));
+    let server =
+        || levee(directory.path(), &["up", &at("site.toml"), "--state", &state, "--run", &run, "--no-trial"]);
+    let workstation =
+        || levee(directory.path(), &["up", &at("bundle"), "--workstation", "--state", &state, "--run", &run]);
+    for said in [server(), workstation()] {
+        assert!(said.contains("levee-warden") && !said.contains("somebody"), "{said}");
+    }
+    let ill = Some(65_532);
+    let servers = ["state", "state/server", "state/server/ike.key", "state/server/ppk/ws1.key", "run"];
+    let workstations = ["bundle", "bundle/ike.key", "bundle/workstation.toml", "state", "run"];
+    for (names, up) in [(servers, &server as &dyn Fn() -> String), (workstations, &workstation)] {
+        for name in names {
+            std::os::unix::fs::chown(at(name), ill, None).unwrap();
+            let said = up();
+            assert!(said.contains(&at(name)) && said.contains("somebody but root can change it"), "{said}");
+            assert!(!said.contains("levee-warden"), "{said}");
+            std::os::unix::fs::chown(at(name), Some(0), None).unwrap();
+        }
+    }
+    // A run directory that is still to be made, where somebody else may be first.
+    fs::create_dir(at("others")).unwrap();
+    fs::set_permissions(at("others"), fs::Permissions::from_mode(0o777)).unwrap();
+    let said =
+        levee(directory.path(), &["up", &at("site.toml"), "--state", &state, "--run", &at("others/run")]);
+    assert!(said.contains("others") && !said.contains("levee-warden"), "{said}");
+    // Whose the site file is, is said.
+    std::os::unix::fs::chown(at("site.toml"), ill, None).unwrap();
+    let said = server();
+    assert!(
+        said.contains("warning") && said.contains("site.toml") && said.contains("levee-warden"),
+        "{said}"
+    );
+}
+
+#[test]
 fn the_warden_is_told_which_site_file_was_looked_at() {
     let directory = installed();
     let warden = directory.path().join("levee-warden");

@@ -488,14 +488,14 @@ fn nothing_that_the_server_says_steers_the_terminal_of_a_command() {
     world.log_in();
     world.level("SECRET");
     // The clipboard, a colour, the other direction: a taken-over server, or somebody behind it.
-    let says = "now\u{1b}]52;c;cGFzcw==\u{7}\u{9b}31m\u{202e}on";
+    let says = "now\u{1b}]52;c;cGFzcw==\u{7}\u{9b}31m\u{202e}o\u{61c}n";
     world.prod(Prod::Notice(says.into()));
     world.until("it is there", |world| world.status()["notice"] == says);
     world.prod(Prod::End(says.into()));
     world.until("it is there too", |world| world.status()["ended"] == says);
     for arguments in [&["status"][..], &["--json", "status"]] {
         let out = String::from_utf8(world.tpe(arguments, "").stdout).unwrap();
-        let steers = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        let steers = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{202e}' | '\u{61c}');
         assert!(out.contains("now") && !out.contains(steers), "{out:?}");
     }
 }

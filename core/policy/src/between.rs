@@ -65,6 +65,7 @@ pub fn check(sites: &[&Site]) -> Found {
             }
         }
     }
+    places.upward();
     places.close(sites, &mut found);
     found
 }
@@ -264,6 +265,18 @@ impl Places {
         let name = if count == 0 { OUTSIDE.to_owned() } else { format!("{OUTSIDE} {}", count + 1) };
         self.add(name.clone(), label);
         name
+    }
+
+    /// What is outside may be wherever outside the lattice allows, and so it is taken to be.
+    fn upward(&mut self) {
+        let is_outside = |(name, _): &(&String, &Label)| name.starts_with(OUTSIDE);
+        let named = self.names.iter().zip(&self.labels).filter(is_outside);
+        let outside: Vec<(String, Label)> = named.map(|(name, at)| (name.clone(), at.clone())).collect();
+        for (from, below) in &outside {
+            for (to, _) in outside.iter().filter(|(_, above)| above.dominates(below)) {
+                self.step(from, Some(to), flow::UPWARD);
+            }
+        }
     }
 
     fn step(&mut self, from: &str, to: Option<&str>, name: &str) {

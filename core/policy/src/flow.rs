@@ -17,6 +17,9 @@ pub enum Passage {
     Guard,
 }
 
+/// What is called so leads from one place outside to another that dominates it, as the lattice allows.
+pub(crate) const UPWARD: &str = "upward";
+
 /// A channel between two places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {

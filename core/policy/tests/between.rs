@@ -116,6 +116,47 @@ fn what_leaves_by_one_wire_may_come_back_by_another_and_two_guards_are_an_except
 }
 
 #[test]
+fn what_leaves_by_a_wire_may_come_back_from_a_host_above_with_one_file_and_with_several() {
+    let parts = |aside: &str| {
+        let places = [partition("staff", "HIGH"), partition("bridge", "MID"), partition("field", "LOW")];
+        let filters = [partition("g1", "HIGH"), partition("g2", aside), partition("aside", aside)];
+        let guards = [guard("g1", "staff", "bridge"), guard("g2", "aside", "field")];
+        let out = far("out", "from = \"bridge\"", 1, "label = \"MID\"");
+        let back = far("back", "to = \"aside\"", 2, &format!("label = \"{aside}\""));
+        [&places[..], &filters[..], &guards[..], &[out, back]].concat().concat()
+    };
+    let head = HEAD.replace("NAME", "one").replace("\"MID\", ", "\"MID\", \"NEAR\", ");
+    let way = "staff (HIGH) -[g1]-> bridge (MID) -[out]-> another host (MID) -[upward]-> another host (NEAR) -[back]-> aside (NEAR) -[g2]-> field (LOW)";
+    let told = Site::parse(&(head.clone() + &parts("NEAR"))).unwrap_err();
+    assert!(told.iter().any(|problem| problem.what.contains(way)), "{told:?}");
+    let sound = Site::parse(&(head + &parts("HIGH"))).unwrap();
+    assert_eq!(between::check(&[&sound]).wrong, []);
+    // What neither file shows alone: one host lets it down and sends it out, the other takes it in above and lets it down.
+    let head = |name: &str| HEAD.replace("NAME", name).replace("\"MID\", ", "\"MID\", \"NEAR\", ");
+    let one = [
+        partition("staff", "HIGH"),
+        partition("bridge", "MID"),
+        partition("g1", "HIGH"),
+        guard("g1", "staff", "bridge"),
+        far("out", "from = \"bridge\"", 1, "label = \"MID\""),
+    ];
+    let two = [
+        partition("aside", "NEAR"),
+        partition("field", "LOW"),
+        partition("g2", "NEAR"),
+        guard("g2", "aside", "field"),
+        far("back", "to = \"aside\"", 2, "label = \"NEAR\""),
+    ];
+    let [one, two] = [("one", one), ("two", two)]
+        .map(|(name, parts)| Site::parse(&(head(name) + &parts.concat())).unwrap());
+    let found = between::check(&[&one, &two]);
+    assert!(
+        found.wrong.iter().any(|(what, _)| what.contains("-[upward]->") && what.contains("two/field (LOW)")),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn both_ends_of_a_channel_say_the_same_or_it_is_told() {
     let sends =
         |wire: &str| site("one", &[partition("field", "LOW"), far("up", "from = \"field\"", 1, wire)]);

@@ -101,3 +101,39 @@ fn what_leaves_by_one_partitions_network_may_come_back_by_anothers_at_that_label
     let why = site(&(more + &card("eth66", "filter2"))).expect_err("a filter with a network");
     assert!(why.contains("is the filter of a guard, and has a network"), "{why}");
 }
+
+#[test]
+fn what_leaves_by_a_partitions_network_may_come_back_at_a_label_above_and_the_flow_check_knows_it() {
+    let guard = |name: &str, from: &str, to: &str| {
+        format!(
+            "[[channel]]\nname = \"{name}\"\nkind = \"guard\"\nfrom = \"{from}\"\nto = \"{to}\"\nfilter = \"{name}\"\nmessages = \"10 in 60s\"\n"
+        )
+    };
+    let card = |interface: &str, label: &str, partition: &str| {
+        format!(
+            "[[network]]\ninterface = \"{interface}\"\nlabel = \"{label}\"\npartition = \"{partition}\"\naddress = \"192.168.{}.1/24\"\n",
+            interface.len()
+        )
+    };
+    let more = |above: &str| {
+        partition("mid", "CONFIDENTIAL")
+            + &partition("above", above)
+            + &partition("down1", "SECRET")
+            + &partition("down2", above)
+            + &guard("down1", "front", "mid")
+            + &guard("down2", "above", "low")
+            + &card("eth5", "CONFIDENTIAL", "mid")
+            + &card("eth66", above, "above")
+    };
+    let why =
+        site(&more("CONFIDENTIAL//MED")).expect_err("two guards, and between them the lattice's own way");
+    assert!(
+        why.contains(
+            "front (SECRET) -[down1]-> mid (CONFIDENTIAL) -[eth5]-> its network (CONFIDENTIAL) -[upward]-> \
+             its network (CONFIDENTIAL//MED) -[eth66]-> above (CONFIDENTIAL//MED) -[down2]-> low"
+        ),
+        "{why}"
+    );
+    // From SECRET on it is what the second guard is declared for.
+    site(&more("SECRET//MED")).unwrap();
+}

@@ -2,6 +2,7 @@
 
 use crate::closing::TOO_LONG;
 use crate::event::*;
+use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{CLIENTS_PER_DEVICE, NOT_RECORDED, Sessions};
 use crate::state::*;
 use crate::{SessionId, Time, rules};
@@ -91,7 +92,7 @@ impl Sessions {
         }
         match request {
             Request::Login(user) => self.login(client, user, now),
-            Request::Resume(session) => self.resume(client, session),
+            Request::Resume(session) => self.resume(client, session, now),
             Request::Level { label, protection, id, random } => {
                 self.level(client, (label, protection), (id, random), now);
             }
@@ -177,18 +178,24 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn verified(&mut self, client: ClientId, verified: Verified) {
+    pub(crate) fn verified(&mut self, client: ClientId, verified: Verified, now: Time) {
         let Some(entry) = self.clients.get(&client) else { return };
         let Some(Busy::Proving(proof, user, None)) = &entry.busy else { return };
         let (device, proof, user) = (entry.device.clone(), *proof, user.clone());
         match proof {
-            Proof::SignOn => self.sign_on_verified(client, device, user, verified),
-            Proof::NewPassword => self.passwd_verified(client, device, user, verified),
-            Proof::Unlock => self.unlock_verified(client, device, user, verified),
+            Proof::SignOn => self.sign_on_verified(client, (device, user), verified, now),
+            Proof::NewPassword => self.passwd_verified(client, (device, user), verified, now),
+            Proof::Unlock => self.unlock_verified(client, (device, user), verified, now),
         }
     }
 
-    fn sign_on_verified(&mut self, client: ClientId, device: HostName, user: UserName, verified: Verified) {
+    fn sign_on_verified(
+        &mut self,
+        client: ClientId,
+        (device, user): (HostName, UserName),
+        verified: Verified,
+        now: Time,
+    ) {
         match verified {
             Verified::Right(step) if self.takes_code(&user, step) => {}
             // One answer and one record, whichever of them was wrong.
@@ -216,6 +223,9 @@ impl Sessions {
         };
         if self.seats.contains_key(&device) {
             return self.refuse(client, RefusalKind::AlreadyLoggedIn, SOMEBODY);
+        }
+        if !self.keeps_pace(Paced::SignOn, &user, grant.audit(), now) {
+            return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
         }
         self.seats.insert(device, client);
         let commit = self.commit(Purpose::SignOn(client), vec![grant.audit().clone()], vec![]);
@@ -327,7 +337,13 @@ impl Sessions {
         self.refuse(client, RefusalKind::Unavailable, reason);
     }
 
-    fn passwd_verified(&mut self, client: ClientId, device: HostName, user: UserName, verified: Verified) {
+    fn passwd_verified(
+        &mut self,
+        client: ClientId,
+        (device, user): (HostName, UserName),
+        verified: Verified,
+        now: Time,
+    ) {
         match verified {
             Verified::Right(_) => {
                 self.delays.succeeded(&device, &user);
@@ -338,6 +354,9 @@ impl Sessions {
                         return self.refuse(client, RefusalKind::Label, denial.reason());
                     }
                 };
+                if !self.keeps_pace(Paced::Password, &user, grant.audit(), now) {
+                    return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
+                }
                 let commit = self.commit(Purpose::Password(client), vec![grant.audit().clone()], vec![]);
                 if let Some(entry) = self.clients.get_mut(&client) {
                     entry.busy = Some(Busy::ChangingPassword(ChangingPassword::Recording(grant, commit)));
@@ -386,7 +405,7 @@ impl Sessions {
         }
     }
 
-    fn resume(&mut self, client: ClientId, id: SessionId) {
+    fn resume(&mut self, client: ClientId, id: SessionId, now: Time) {
         let Some(entry) = self.clients.get(&client) else { return };
         let (device, fingerprint) = (entry.device.clone(), entry.fingerprint);
         if entry.person.is_some() {
@@ -397,12 +416,16 @@ impl Sessions {
             .sessions
             .get(&id)
             .filter(|session| session.record.device == device && session.record.fingerprint == fingerprint);
-        let Some(Session { phase: Phase::Open(Open { grant, .. }), .. }) = session else {
+        let Some(Session { record, phase: Phase::Open(Open { grant, .. }), .. }) = session else {
             self.count("a session that there is not", Some(device), None);
             return self.refuse(client, RefusalKind::NoSession, NO_SESSION);
         };
         let why = "device certificate and session".to_owned();
-        let granted = grant.entry(Action::Resume, id.to_string(), why);
+        let (user, granted) = (record.user.clone(), grant.entry(Action::Resume, id.to_string(), why));
+        // It stays as it is, and its workstation tries again.
+        if !self.keeps_pace(Paced::Resume, &user, &granted, now) {
+            return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
+        }
         let commit = self.commit(Purpose::Resume(client), vec![granted], vec![]);
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.busy = Some(Busy::Resuming(id, commit));

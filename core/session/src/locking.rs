@@ -7,6 +7,7 @@
 use crate::clients::{CREDENTIALS, CREDENTIALS_OR_CODE, NOBODY, entry};
 use crate::connecting::grant_of;
 use crate::event::*;
+use crate::pace::{Paced, TOO_FAST};
 use crate::sessions::{NO_SESSION, NOT_RECORDED, SILENCE, Sessions};
 use crate::state::*;
 use crate::stored::Stored;
@@ -218,9 +219,9 @@ impl Sessions {
     pub(crate) fn unlock_verified(
         &mut self,
         client: ClientId,
-        device: HostName,
-        user: UserName,
+        (device, user): (HostName, UserName),
         verified: Verified,
+        now: Time,
     ) {
         let id = match self.may_unlock(client) {
             Ok(id) => id,
@@ -256,6 +257,11 @@ impl Sessions {
             .get(&id)
             .and_then(|session| grant_of(&session.phase))
             .map(|session| session.entry(Action::Unlock, id.to_string(), grant.audit().reason.clone()));
+        if let Some(granted) = &granted
+            && !self.keeps_pace(Paced::Unlock, &user, granted, now)
+        {
+            return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
+        }
         let commit = self.commit(Purpose::Unlock(client), granted.into_iter().collect(), vec![]);
         if let Some(entry) = self.clients.get_mut(&client) {
             entry.busy = Some(Busy::Unlocking(Unlocking::Recording(grant, commit)));

@@ -4,8 +4,8 @@
 use crate::event::*;
 use crate::sessions::Sessions;
 use crate::{Rate, Time};
-use levee_policy::UserName;
 use levee_policy::audit::{Event as Entry, Verdict};
+use levee_policy::{HostName, UserName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,14 +21,30 @@ pub(crate) enum Paced {
     File,
     /// A word about who reaches a service.
     Access,
+    /// A sign-on, by the right password.
+    SignOn,
+    /// The same, to unlock a session.
+    Unlock,
+    /// A new password.
+    Password,
+    /// A session that is taken up again over another trusted path.
+    Resume,
 }
 
-/// People who have used some of what they may. No more than the site has.
+impl Paced {
+    /// Whether it counts at each workstation for itself: else who has somebody's password, or a workstation of theirs, could keep them from
+    /// signing on at another.
+    fn is_of_one_workstation(self) -> bool {
+        matches!(self, Self::SignOn | Self::Unlock | Self::Password | Self::Resume)
+    }
+}
+
+/// People who have used some of what they may. No more than the site has, each at each workstation.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(BTreeMap<(UserName, Paced), Rate>);
+pub(crate) struct Pace(BTreeMap<(UserName, Option<HostName>, Paced), Rate>);
 
 impl Pace {
-    fn take(&mut self, key: (UserName, Paced), a_minute: u32, now: Time) -> bool {
+    fn take(&mut self, key: (UserName, Option<HostName>, Paced), a_minute: u32, now: Time) -> bool {
         let now = Duration::from_millis(now.as_millis());
         self.0.retain(|other, rate| *other == key || !rate.is_full(now));
         let fresh = || Rate::a_minute(a_minute.saturating_mul(BURST), a_minute, now);
@@ -44,10 +60,11 @@ impl Sessions {
     pub(crate) fn keeps_pace(&mut self, paced: Paced, user: &UserName, granted: &Entry, now: Time) -> bool {
         let limits = self.site.limits();
         let a_minute = match paced {
-            Paced::Change | Paced::Access => limits.changes,
             Paced::File => limits.carried,
+            _ => limits.changes,
         };
-        let may = self.pace.take((user.clone(), paced), a_minute, now);
+        let host = granted.host.clone().filter(|_| paced.is_of_one_workstation());
+        let may = self.pace.take((user.clone(), host, paced), a_minute, now);
         if !may {
             let refused = Entry { verdict: Verdict::Denied, reason: TOO_FAST.into(), ..granted.clone() };
             self.say(Output::Audit(refused));

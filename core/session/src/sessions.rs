@@ -180,7 +180,7 @@ impl Sessions {
             Event::Hello { client, device, fingerprint } => self.hello(client, device, fingerprint),
             Event::Request(client, request) => self.request(client, request, now),
             Event::Gone(client) => self.gone(client, now),
-            Event::Verified(client, verified) => self.verified(client, verified),
+            Event::Verified(client, verified) => self.verified(client, verified, now),
             Event::PasswordStored(client, stored) => self.password_stored(client, stored),
             Event::Committed(commit, durable) => self.committed(commit, durable, now),
             Event::LabelUp(label) => self.label_up(&label, now),

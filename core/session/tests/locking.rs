@@ -498,3 +498,58 @@ fn a_code_that_was_used_unlocks_nothing() {
         assert_eq!(server.has_said(refused(RefusalKind::Credentials)), !good, "{step:?}");
     }
 }
+
+/// How many such records were made of what was done so often.
+fn made(server: &mut Server, action: &Action, mut done: impl FnMut(&mut Server)) -> (usize, usize) {
+    server.said.clear();
+    (0..200).for_each(|_| done(server));
+    let count = |verdict: Verdict| {
+        let is_one = records(action.clone(), verdict);
+        server.said.iter().filter(|output| is_one(output)).count()
+    };
+    (count(Verdict::Granted), count(Verdict::Denied))
+}
+
+#[test]
+fn whoever_signs_on_unlocks_or_comes_back_again_and_again_leaves_no_more_records_than_the_sites_rate() {
+    let mut server = Server::open();
+    let unlocked = |server: &mut Server| {
+        server.asks(Request::Lock);
+        server.asks(Request::Unlock);
+    };
+    assert_eq!(made(&mut server, &Action::Unlock, unlocked), (60, 140));
+    server.now = server.now.after(Duration::from_secs(60));
+    assert_eq!(made(&mut server, &Action::Unlock, unlocked), (30, 170), "a minute later");
+    server.now = server.now.after(Duration::from_secs(180));
+    server.asks(Request::Unlock);
+    let password = |server: &mut Server| {
+        server.asks(Request::Passwd);
+        server.hear(Event::PasswordStored(CLIENT, true));
+    };
+    assert_eq!(made(&mut server, &Action::ChangePassword, password), (60, 140));
+    let mut client = 100;
+    let back = |server: &mut Server| {
+        client += 1;
+        let (client, device) = (ClientId(client), "ws1".parse().unwrap());
+        server.hear(Event::Hello { client, device, fingerprint: [1; 32] });
+        server.hear(Event::Request(client, Request::Resume(id())));
+        server.hear(Event::Gone(client));
+    };
+    assert_eq!(made(&mut server, &Action::Resume, back), (60, 140));
+    assert!(server.machine.live(id()).is_some(), "the session stays, for as long as the site keeps it");
+
+    let mut server = Server::of(SITE);
+    server.asks(Request::Logout);
+    let on = |server: &mut Server| {
+        server.asks(Request::Login("ada".parse().unwrap()));
+        server.asks(Request::Logout);
+    };
+    // One was to begin with.
+    assert_eq!(made(&mut server, &Action::SignOn, on), (59, 141));
+    // Who has somebody's password keeps them from signing on at no other workstation.
+    let elsewhere = ClientId(2);
+    server.hear(Event::Hello { client: elsewhere, device: "ws2".parse().unwrap(), fingerprint: [2; 32] });
+    server.said.clear();
+    server.hear(Event::Request(elsewhere, Request::Login("ada".parse().unwrap())));
+    assert!(server.has_said(|output| matches!(output, Output::Reply(_, Reply::LoggedIn(_)))));
+}

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::thread;
@@ -98,19 +98,25 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 fn claim(directory: &Path, other: &str) -> Result<File, Fatal> {
     let path = directory.join(LOCK);
     let lock = || -> io::Result<File> {
-        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
         let end = Instant::now() + LEFT_BEHIND;
         loop {
+            let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+            // Who can open it can lock it, and then none starts here and none is known to have ended; accounts of a workstation enter its
+            // run directory. One of before may have another mode.
+            file.set_permissions(Permissions::from_mode(0o600))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
+                // `levee down` takes it away when it has it: what has no name any more claims nothing.
+                Ok(()) if file.metadata()?.nlink() == 0 => {}
+                Ok(()) => {
+                    file.set_len(0)?;
+                    writeln!(file, "{}", std::process::id())?;
+                    return Ok(file);
+                }
                 Err(Errno::WOULDBLOCK) if Instant::now() < end => thread::sleep(LOOK_AGAIN),
                 Err(Errno::WOULDBLOCK) => return Err(io::Error::other(other)),
                 Err(e) => return Err(e.into()),
             }
         }
-        file.set_len(0)?;
-        writeln!(file, "{}", std::process::id())?;
-        Ok(file)
     };
     lock().map_err(|e| Fatal::new(format!("claim {}", directory.display()), e))
 }
@@ -426,6 +432,30 @@ mod tests {
         std::fs::write(&path, text.replace(levels, r#"["SECRET", "CONFIDENTIAL", "UNCLASSIFIED"]"#)).unwrap();
         let refused = site(&path, Some(&looked_at)).unwrap_err().to_string();
         assert!(refused.contains("it was changed while"), "{refused}");
+    }
+
+    #[test]
+    fn a_claim_is_for_root_alone_and_has_a_name_also_where_who_ends_the_one_before_takes_that_away() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join(LOCK);
+        std::fs::write(&path, "1").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        // `levee down`, which has waited for the end of the one before.
+        let before = File::open(&path).unwrap();
+        flock(&before, FlockOperation::LockExclusive).unwrap();
+        let gone = path.clone();
+        let down = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            std::fs::remove_file(gone).unwrap();
+            drop(before);
+        });
+        let _claimed = claim(place.path(), "another").unwrap();
+        down.join().unwrap();
+        let named = File::open(&path).unwrap();
+        assert_eq!(named.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(flock(&named, FlockOperation::NonBlockingLockExclusive), Err(Errno::WOULDBLOCK));
+        let said = claim(place.path(), "another runs there").unwrap_err().to_string();
+        assert!(said.contains("another runs there"), "{said}");
     }
 
     #[test]

@@ -157,3 +157,36 @@ fn a_standing_process_that_ends_again_and_again_ends_the_server_and_the_next_sta
     world.start_server();
     assert_eq!(alarms(&world), "");
 }
+
+/// Its end takes a while: the kernel has memory to take back.
+const LONG_END: &str = r#"
+import os, sys, time
+for _ in range(16):
+    if os.fork() == 0:
+        held = b"x" * (20 << 20)
+        time.sleep(600)
+time.sleep(600)
+"#;
+
+#[test]
+fn that_a_label_ends_is_told_once_however_long_that_takes() {
+    let world = up("once");
+    let run = text(&world.path("run"));
+    let mut command = std::process::Command::new(levee_system::programs().join("levee"));
+    command.args(["exec", VICTIM, "--run", &run, "--state", &text(&world.path("state"))]);
+    let mut held = command.args(["--", "/usr/bin/python3", "-c", LONG_END]).spawn().unwrap();
+    let init = number(&world, "init").expect("its process 1");
+    let python = |world: &World| {
+        host::below(world.server_pid()).iter().filter(|one| one.status("Name") == "python3").count()
+    };
+    eventually(Duration::from_secs(20), "its processes have their memory", || python(&world) > 16);
+    std::thread::sleep(Duration::from_secs(3));
+    init.kill();
+    held.wait().unwrap();
+    eventually(Duration::from_secs(30), "it is back", || {
+        number(&world, "init").is_some_and(|now| now.pid != init.pid)
+    });
+    let log = world.levee(&["log", "--state", &text(&world.path("state"))]).ok();
+    let told = log.lines().filter(|line| line.contains("listen to compartment")).count();
+    assert!(told <= 1 && !log.contains("left out"), "{told} times:\n{log}");
+}

@@ -36,6 +36,9 @@ const COMPARTMENT: Duration = Duration::from_secs(30);
 /// A file of [`levee_ipc::tpe::MAX_CARRIED`] is copied in this time, where its file system does not stand still.
 const FETCHED: Duration = Duration::from_secs(10);
 
+/// Why nobody is signed on whose command has ended before the server had answered.
+const DESERTED: &str = "whoever was to be signed on did not wait for it";
+
 /// Said to whoever wants something of a locked session.
 pub(super) const IS_LOCKED: &str = "the session is locked: levee-tpe unlock";
 
@@ -116,6 +119,11 @@ impl Agent {
         }
         self.link.connect(&mut self.events).or_else(unavailable)?;
         match self.ask(&Request::Login { user, password, code }) {
+            // Nobody would know that they are.
+            Ok(Reply::LoggedIn(_)) if self.is_deserted() => {
+                self.abandon(DESERTED)?;
+                unavailable(DESERTED)
+            }
             Ok(Reply::LoggedIn(login)) => {
                 let Login { labels, lattice, clearance, .. } = login.clone();
                 let answer = Answer::LoggedIn { labels, lattice, clearance };
@@ -673,8 +681,11 @@ impl Agent {
     pub(super) fn ask(&mut self, request: &Request) -> Done<Reply> {
         self.mail.answers.clear();
         self.link.send(request).or_else(unavailable)?;
+        let is_login = matches!(request, Request::Login { .. });
         let answer = |agent: &mut Self| match agent.mail.answers.pop_front() {
             Some(reply) => Some(Ok(reply)),
+            // Others want to sign on.
+            None if is_login && agent.is_deserted() => Some(unavailable(DESERTED)),
             None if !agent.link.is_up() => Some(Err(lost("the trusted path was lost"))),
             None => None,
         };
@@ -687,6 +698,11 @@ impl Agent {
             }
         }
         self.wait_for(whole, "the server does not answer", answer)
+    }
+
+    /// Whether the person whose command is being carried out has gone.
+    fn is_deserted(&self) -> bool {
+        self.person.is_some_and(|person| !self.people.is_here(person))
     }
 
     /// Says something to the person whose command is being carried out; the answer is still to come.

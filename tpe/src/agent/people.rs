@@ -64,15 +64,23 @@ pub struct Program {
     pub terminal: Option<OwnedFd>,
 }
 
+struct Connection {
+    channel: Watched<Channel>,
+    stage: Stage,
+    /// Who it is to this host.
+    uid: u32,
+}
+
 /// Every connection there is.
 pub struct People {
     acceptor: Watched<Channel>,
-    connections: BTreeMap<Person, (Watched<Channel>, Stage)>,
-    /// Who each is to this host.
-    uids: BTreeMap<Person, u32>,
+    connections: BTreeMap<Person, Connection>,
     /// Who sits here: nobody else, root excepted, has a say until they have signed off.
     owner: Option<u32>,
+    /// Of those alone who are here: what somebody asked for who has gone is asked by nobody.
     commands: VecDeque<(Person, Command)>,
+    /// When an account was served last, by a count of commands, for as long as it has connections.
+    served: BTreeMap<u32, u64>,
     /// Programs whose standard input is to be recorded before they start.
     imports: VecDeque<(Person, Program)>,
     /// Whose file is being fetched, and what has come of it.
@@ -90,9 +98,9 @@ impl People {
         Ok(Self {
             acceptor: watched.map_err(|why| Fatal::new("wait for commands", why))?,
             connections: BTreeMap::new(),
-            uids: BTreeMap::new(),
             owner: None,
             commands: VecDeque::new(),
+            served: BTreeMap::new(),
             imports: VecDeque::new(),
             fetched: None,
             next: 1,
@@ -111,13 +119,19 @@ impl People {
 
     /// This person has signed on.
     pub fn sits(&mut self, person: Person) {
-        self.owner = self.uids.get(&person).copied();
-        let others = self.uids.iter().filter(|(_, uid)| !self.is_heard(**uid));
+        let Some(uid) = self.connections.get(&person).map(|connection| connection.uid) else { return };
+        self.owner = Some(uid);
+        let others = self.connections.iter().filter(|(_, connection)| !self.is_heard(connection.uid));
         for other in others.map(|(person, _)| *person).collect::<Vec<_>>() {
-            self.connections.remove(&other);
-            self.commands.retain(|(person, _)| *person != other);
-            self.imports.retain(|(person, _)| *person != other);
+            self.remove(other);
         }
+    }
+
+    /// The one way in which a connection ends: with all that it asked for, so that nothing of it is done in the name of who comes next.
+    fn remove(&mut self, person: Person) -> Option<Connection> {
+        self.commands.retain(|(whose, _)| *whose != person);
+        self.imports.retain(|(whose, _)| *whose != person);
+        self.connections.remove(&person)
     }
 
     /// Nobody is signed on.
@@ -130,7 +144,6 @@ impl People {
     /// # Errors
     /// The acceptor is gone: nobody would be heard any more.
     pub fn accept(&mut self, events: &mut Events<Source>) -> Result<(), Fatal> {
-        self.uids.retain(|person, _| self.connections.contains_key(person));
         for _ in 0..TURN {
             let received = match self.acceptor.try_recv::<Came>() {
                 Ok(received) => received,
@@ -155,8 +168,8 @@ impl People {
             if channel.try_send(&hear).is_err() {
                 continue;
             }
-            self.uids.insert(self.next, uid);
-            self.connections.insert(self.next, (channel, Stage::Silent(Instant::now())));
+            let stage = Stage::Silent(Instant::now());
+            self.connections.insert(self.next, Connection { channel, stage, uid });
             self.next = self.next.saturating_add(1);
         }
         Ok(())
@@ -165,9 +178,9 @@ impl People {
     /// Has a person's file fetched, which is then [`People::fetched`].
     pub fn fetch(&mut self, person: Person) {
         self.fetched = Some((person, None));
-        if let Some((channel, _)) = self.connections.get(&person) {
+        if let Some(connection) = self.connections.get(&person) {
             // One that is gone is heard of.
-            let _ = channel.try_send(&ToConnection::<&Answer>::Fetch);
+            let _ = connection.channel.try_send(&ToConnection::<&Answer>::Fetch);
         }
     }
 
@@ -179,9 +192,19 @@ impl People {
         self.fetched.as_mut().filter(|(whose, _)| *whose == person)?.1.take()
     }
 
-    /// The next command in turn.
+    /// The next command in turn: that of the account that was served longest ago, so that none, by asking for much, keeps another waiting
+    /// for more than one command.
     pub fn next_command(&mut self) -> Option<(Person, Command)> {
-        self.commands.pop_front()
+        let Self { connections, commands, served, .. } = self;
+        served.retain(|uid, _| connections.values().any(|connection| connection.uid == *uid));
+        let uid = |person: &Person| connections.get(person).map(|connection| connection.uid);
+        let last = |uid: Option<u32>| uid.and_then(|uid| served.get(&uid).copied()).unwrap_or_default();
+        // (Of equals it is the first.)
+        let (at, (person, _)) =
+            commands.iter().enumerate().min_by_key(|(_, (person, _))| last(uid(person)))?;
+        let turn = served.values().max().map_or(1, |last| last.saturating_add(1));
+        served.extend(uid(person).map(|uid| (uid, turn)));
+        commands.remove(at)
     }
 
     /// Whether a person still waits for an answer.
@@ -196,25 +219,25 @@ impl People {
 
     /// Answers with files, which ends the connection.
     pub fn answer_with(&mut self, person: Person, answer: &Answer, files: &[BorrowedFd<'_>]) {
-        if let Some((channel, _)) = self.connections.remove(&person) {
+        if let Some(connection) = self.remove(person) {
             // As below.
-            let _ = channel.try_send_with(&ToConnection::Say(answer), files);
+            let _ = connection.channel.try_send_with(&ToConnection::Say(answer), files);
         }
     }
 
     /// Answers, which ends the connection.
     pub fn answer(&mut self, person: Person, answer: &Answer) {
-        if let Some((channel, _)) = self.connections.remove(&person) {
+        if let Some(connection) = self.remove(person) {
             // One that has gone has lost the answer, not we.
-            let _ = channel.try_send(&ToConnection::Say(answer));
+            let _ = connection.channel.try_send(&ToConnection::Say(answer));
         }
     }
 
     /// Says something before the answer.
     pub fn tell(&self, person: Person, what: &Answer) {
-        if let Some((channel, _)) = self.connections.get(&person) {
+        if let Some(connection) = self.connections.get(&person) {
             // As for the answer.
-            let _ = channel.try_send(&ToConnection::Say(what));
+            let _ = connection.channel.try_send(&ToConnection::Say(what));
         }
     }
 
@@ -223,7 +246,7 @@ impl People {
         let whose = self
             .connections
             .iter()
-            .find(|(_, (_, stage))| matches!(stage, Stage::Running(running) if *running == ticket))
+            .find(|(_, one)| matches!(one.stage, Stage::Running(running) if running == ticket))
             .map(|(person, _)| *person);
         if let Some(person) = whose {
             let answer = match status {
@@ -240,7 +263,7 @@ impl People {
         let running: Vec<Person> = self
             .connections
             .iter()
-            .filter(|(_, (_, stage))| matches!(stage, Stage::Running(_)))
+            .filter(|(_, one)| matches!(one.stage, Stage::Running(_)))
             .map(|(person, _)| *person)
             .collect();
         for person in running {
@@ -253,7 +276,9 @@ impl People {
     pub fn hear(&mut self, person: Person) -> Vec<Wish> {
         let mut wishes = Vec::new();
         for _ in 0..TURN {
-            let Some((channel, stage)) = self.connections.get_mut(&person) else { return wishes };
+            let Some(Connection { channel, stage, .. }) = self.connections.get_mut(&person) else {
+                return wishes;
+            };
             let Received { message, mut fds } = match channel.try_recv::<FromConnection>() {
                 Ok(received) => received,
                 Err(RecvError::Empty) => return wishes,
@@ -313,7 +338,7 @@ impl People {
         let late: Vec<Person> = self
             .connections
             .iter()
-            .filter(|(_, (_, stage))| is_late(stage))
+            .filter(|(_, one)| is_late(&one.stage))
             .map(|(person, _)| *person)
             .collect();
         late.into_iter().filter_map(|person| self.leaves(person)).collect()
@@ -321,8 +346,10 @@ impl People {
 
     /// A connection is over; its program hears of it.
     fn leaves(&mut self, person: Person) -> Option<Wish> {
-        match self.connections.remove(&person) {
-            Some((_, Stage::Running(ticket))) => Some(Wish::Signal { ticket, signal: HANGUP }),
+        match self.remove(person) {
+            Some(Connection { stage: Stage::Running(ticket), .. }) => {
+                Some(Wish::Signal { ticket, signal: HANGUP })
+            }
             _ => None,
         }
     }

@@ -155,7 +155,7 @@ pub fn pane(frame: &mut Frame<'_>, area: Rect, pane: &Pane) {
 /// Not a control character, and none that turns the direction of writing.
 pub fn harmless(character: char) -> bool {
     !character.is_control()
-        && !matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        && !matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
 }
 
 fn style(look: Look) -> Style {

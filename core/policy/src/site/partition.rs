@@ -535,7 +535,23 @@ pub(super) fn check(
         partitions.iter().map(|(name, label, _)| (name.value.as_str(), &label.value)).collect();
     card::steps(networks, &mut places, &mut steps);
     wire::steps(channels, partitions.len(), &mut places, &mut steps);
+    upward(partitions.len(), &places, &mut steps);
     forbidden(reader, &places, &steps, vocabulary);
+}
+
+/// Adds what the lattice lets be outside: from one place there to each that dominates it. levee itself carries documents so, from what hosts of
+/// one network write to what hosts of another read (upflow), and of others it cannot say that they do not.
+fn upward<'a>(partitions: usize, places: &[(&'a str, &'a Label)], steps: &mut Vec<Way<'a>>) {
+    let outside = || places.iter().enumerate().skip(partitions);
+    let mut more = Vec::new();
+    for (from, (_, below)) in outside() {
+        let touches = |(.., step): &&Way<'a>| step.from == from || step.to == from;
+        let Some((_, span, _)) = steps.iter().find(touches) else { continue };
+        for (to, _) in outside().filter(|(to, (_, above))| *to != from && above.dominates(below)) {
+            more.push((flow::UPWARD, *span, Step { from, to, passage: Passage::OneWay }));
+        }
+    }
+    steps.extend(more);
 }
 
 /// Tells of ends that are no partitions.

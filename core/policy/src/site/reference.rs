@@ -189,7 +189,7 @@ pub(super) const LIMITS: Section = Section {
             "changes",
             "1 to 100000",
             "30",
-            "Changes of level of one person in a minute; twice as many at once. More are refused and counted.",
+            "Changes of level of one person in a minute; twice as many at once. More are refused and counted. At each workstation as many sign-ons, unlockings, new passwords and sessions taken up again, each counted for itself.",
         ),
         may(
             "carried",

@@ -71,6 +71,8 @@ pub struct Compartment {
     cuts: BTreeMap<u64, Instant>,
     /// It has been told which services are off, by this number, and has to answer by then.
     turned: Option<(u64, Instant)>,
+    /// What it said was wrong, or it is gone: no more is heard.
+    unheard: bool,
     parts: Parts,
 }
 
@@ -165,6 +167,7 @@ impl Compartment {
             services: u16::try_from(services.count()).unwrap_or(u16::MAX),
             cuts: BTreeMap::new(),
             turned: None,
+            unheard: false,
             parts,
         })
     }
@@ -305,8 +308,15 @@ impl Compartment {
     /// What has happened inside since the last time.
     ///
     /// # Errors
-    /// If process 1 is gone or said what it may not say: then stop the compartment.
+    /// If process 1 is gone or said what it may not say: then stop the compartment. That is told once; nothing more of it is heard. Until all
+    /// its processes have ended, which can be long, it would be told in every turn.
     pub fn events(&mut self) -> Result<Vec<Event>> {
+        let said = if self.unheard { Ok(Vec::new()) } else { self.said() };
+        self.unheard |= said.is_err();
+        said
+    }
+
+    fn said(&mut self) -> Result<Vec<Event>> {
         let broken = |why: &str| Error::invalid(format!("listen to compartment {}", self.label), why);
         let mut events = Vec::new();
         for _ in 0..TURN {
@@ -386,7 +396,8 @@ impl Watches {
         said: impl FnOnce() -> Source,
         ended: impl FnOnce() -> Source,
     ) -> io::Result<()> {
-        if self.said.is_none() {
+        self.said.take_if(|_| compartment.unheard);
+        if self.said.is_none() && !compartment.unheard {
             self.said = Some(waits.watch(Arc::clone(&compartment.channel), said())?);
         }
         if let (None, Some(process)) = (&self.ended, &compartment.parts.child) {
