@@ -183,6 +183,11 @@ impl Partition {
         matches!(self.state, State::Waits)
     }
 
+    /// Whether anything in it runs that has not been killed.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Runs(_))
+    }
+
     /// Whether its program has been started.
     pub fn is_at_work(&self) -> bool {
         matches!(self.state, State::Runs(_)) && !self.is_building()
