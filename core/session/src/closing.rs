@@ -182,9 +182,10 @@ impl Sessions {
         }
         let record = &session.record;
         let ended = ended(record, &closing.reason);
-        // Another server's was never in the store.
+        // Another server's was never in the store, but that it is not used here again.
+        let here = self.ended_here.get(&id).map(|at| Change::EndedHere(id, Some(*at)));
         let mut changes = match session.shared {
-            Sharing::Theirs(..) => vec![],
+            Sharing::Theirs(..) => here.into_iter().collect(),
             _ => vec![Change::Remove(id, record.label.clone(), record.inner.clone())],
         };
         for waiter in &closing.waiters {
@@ -334,6 +335,7 @@ impl Sessions {
         let mut found = self.sessions.keys().filter(|id| id.is_shown_as(shown));
         let reason = match (found.next().copied(), found.next()) {
             (Some(id), None) => {
+                self.end_here(id, now);
                 return self.close(id, "ended by an operator", Some(Waiter::Operator(operator)), now);
             }
             (Some(_), Some(_)) => {

@@ -572,6 +572,8 @@ pub enum Change {
     Postures(Setting),
     /// This has been said of who reaches a service; or counts no more, where the flag is not set.
     Access(Access, bool),
+    /// An operator has ended here, at this time, what is another server's session: it is not used here again. `None`: that is forgotten.
+    EndedHere(SessionId, Option<Time>),
     /// This session does not exist, and at this label these addresses rest for [`crate::REST`] from now on.
     Remove(SessionId, LabelName, Vec<IpAddr>),
 }

@@ -74,6 +74,8 @@ pub struct Sessions {
     pub(crate) cuts: BTreeMap<CutId, SessionId>,
     /// Sessions of other servers whose grant is not in the audit log yet.
     pub(crate) coming: BTreeMap<SessionId, Coming>,
+    /// Sessions of other servers that operators have ended here, and when.
+    pub(crate) ended_here: BTreeMap<SessionId, Time>,
     /// People who may not sign on.
     pub(crate) disabled: BTreeSet<UserName>,
     /// Operators who wait for the ends of so many sessions.
@@ -142,6 +144,7 @@ impl Sessions {
             used_labels: BTreeMap::new(),
             cuts: BTreeMap::new(),
             coming: BTreeMap::new(),
+            ended_here: BTreeMap::new(),
             disabled: disabled.into_iter().collect(),
             disabling: BTreeMap::new(),
             trials: BTreeMap::new(),
@@ -167,6 +170,11 @@ impl Sessions {
     /// The last step of time of which each person's code was taken, as the store has it.
     pub fn remember_codes(&mut self, taken: impl IntoIterator<Item = (UserName, u64)>) {
         self.codes.extend(taken);
+    }
+
+    /// These sessions of other servers have operators ended here, as the store has it.
+    pub fn remember_ended_here(&mut self, ended: impl IntoIterator<Item = (SessionId, Time)>) {
+        self.ended_here.extend(ended);
     }
 
     /// These sessions, of those that the store has, are locked: they come back so.

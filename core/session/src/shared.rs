@@ -11,6 +11,9 @@ use levee_policy::Grant;
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::decision::Keys;
 
+/// Sessions of other servers of which it is kept that an operator has ended them here, the latest: more than this server uses at once.
+const MOST_ENDED: usize = 16_384;
+
 /// Questions of the keyer about one session that wait for its label.
 const TICKETS: usize = 8;
 
@@ -96,6 +99,9 @@ impl Sessions {
             Ok(_) if self.disabled.contains(&record.user) => {
                 Err("an operator has disabled the person".to_owned())
             }
+            Ok(_) if self.ended_here.contains_key(&id) => {
+                Err("an operator of this server has ended it here".to_owned())
+            }
             Ok(_) if known || held => Err("it has a session, or an inner address, of another".to_owned()),
             Ok(_) if !rules::is_of_peer(&self.site, &owner, &record.inner) => {
                 Err("that server has no such inner address to give".to_owned())
@@ -153,6 +159,25 @@ impl Sessions {
             }
             // It was never taken.
             _ => self.say(Output::Over(id)),
+        }
+    }
+
+    /// An operator ends here what is another server's session, as the next record of its end says. That one goes on with it, and says so again
+    /// and again: after it was locked, after either was cut off or started anew. So it is kept, by a name that no other session gets.
+    pub(crate) fn end_here(&mut self, id: SessionId, now: Time) {
+        let Some(Session { shared: Sharing::Theirs(..), phase, .. }) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        if let Phase::Closing(Closing { step: step @ Step::Recording(_), .. }) = phase {
+            // The record that is under way does not say so.
+            *step = Step::RecordingAgain(now);
+            self.set_timer(now, Timer::Session(id));
+        }
+        self.ended_here.insert(id, now);
+        let oldest = self.ended_here.iter().min_by_key(|(_, at)| **at).map(|(id, _)| *id);
+        if let Some(oldest) = oldest.filter(|_| self.ended_here.len() > MOST_ENDED) {
+            self.ended_here.remove(&oldest);
+            self.commit(Purpose::Nothing, vec![], vec![Change::EndedHere(oldest, None)]);
         }
     }
 

@@ -244,6 +244,75 @@ fn what_of_anothers_session_could_not_go_on_here_is_missing_and_what_somebody_en
 }
 
 #[test]
+fn what_an_operator_has_ended_here_is_not_used_here_again_whatever_its_own_server_says() {
+    let begun = || {
+        let mut server = Server::new(vec![]);
+        let shared = theirs("ada", LABEL, "10.80.2.7");
+        let id = shared.record.id;
+        server.hear(Event::Appeared(shared));
+        (server, id)
+    };
+    let told = |said: &[Output]| has(said, |output| matches!(output, Output::Operator(_, Ok(()))));
+    let comes_back = |server: &mut Server| {
+        server.log.clear();
+        server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+        let verdicts: Vec<Verdict> = server.log.iter().map(|(_, verdict)| *verdict).collect();
+        assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+        verdicts == [Verdict::Granted]
+    };
+    let (mut server, id) = begun();
+    assert!(told(&server.hear(Event::End(OperatorId(1), id.to_string()))));
+    let kept = [Change::EndedHere(id, Some(server.now))];
+    assert_eq!(server.stored, kept);
+    // It is over there, or seems to be, and is there again: it was locked, or a server was cut off.
+    for _ in 0..3 {
+        assert!(!comes_back(&mut server));
+        server.hear(Event::Vanished(id));
+    }
+    // So it is for who comes after this process.
+    let mut next = Server::new(vec![]);
+    next.machine.remember_ended_here([(id, server.now)]);
+    assert!(!comes_back(&mut next));
+
+    // Where its end is being recorded just then, for another reason, that is not told before it is kept.
+    let (mut server, id) = begun();
+    server.machine.handle(Event::Vanished(id), server.now);
+    let Some(Output::Commit(commit, ..)) =
+        std::iter::from_fn(|| server.machine.poll()).find(|output| matches!(output, Output::Commit(..)))
+    else {
+        panic!("its end is recorded")
+    };
+    server.machine.handle(Event::End(OperatorId(1), id.to_string()), server.now);
+    assert!(told(&server.hear(Event::Committed(commit, true))));
+    assert_eq!(server.stored, kept);
+    assert!(!comes_back(&mut server));
+
+    // What has ended without an operator's word comes back.
+    let (mut server, id) = begun();
+    server.hear(Event::Vanished(id));
+    assert!(comes_back(&mut server));
+}
+
+#[test]
+fn of_sessions_that_operators_have_ended_here_so_many_are_kept_and_no_more() {
+    let mut server = Server::new(vec![]);
+    let ids = (0..16_384u16).map(|n| {
+        let mut name = [3; 16];
+        name[..2].copy_from_slice(&n.to_be_bytes());
+        (SessionId::from_random(name), Time::from_millis(u64::from(n) + 1))
+    });
+    let ids: Vec<_> = ids.collect();
+    server.machine.remember_ended_here(ids.clone());
+    let shared = theirs("ada", LABEL, "10.80.2.7");
+    let id = shared.record.id;
+    server.hear(Event::Appeared(shared));
+    server.hear(Event::End(OperatorId(1), id.to_string()));
+    server.stored.sort_by_key(|change| matches!(change, Change::EndedHere(_, Some(_))));
+    let oldest = ids[0].0;
+    assert_eq!(server.stored, [Change::EndedHere(oldest, None), Change::EndedHere(id, Some(server.now))]);
+}
+
+#[test]
 fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_this_server() {
     for (user, label, inner) in [
         ("ugo", LABEL, "10.80.2.7"),

@@ -4,7 +4,7 @@
 mod table;
 
 use levee_session::federation::*;
-use levee_session::{InForce, Time};
+use levee_session::{InForce, Stored, Time};
 use std::time::Duration;
 use table::*;
 
@@ -187,6 +187,46 @@ fn no_server_has_more_sessions_here_than_its_share() {
         site.turn();
     }
     assert_eq!((site.one().shown().2, site.one().strange()), (1_100, 0));
+}
+
+#[test]
+fn of_more_sessions_than_there_is_room_for_others_are_used_when_some_are_over_or_rest() {
+    let names: Vec<String> = (0..14).map(|n| format!("s{n}.example")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut site = Site::of(&names);
+    let theirs: Vec<_> = (0..1_100).map(|number| record(number, &format!("ws{number}"))).collect();
+    let now = site.now;
+    theirs.iter().for_each(|record| site.machines[1].1.publish(record, now));
+    let turns = |site: &mut Site, turns: usize| (0..turns).for_each(|_| site.turn());
+    let appeared = |site: &mut Site, id| {
+        let is_it = |said: &Said| matches!(said, Said::Appeared(shared) if shared.record.id == id);
+        let is_here = |(of, said): &(_, Said)| *of == name("s0.example") && is_it(said);
+        let found = site.said.iter().any(is_here);
+        site.said.clear();
+        found
+    };
+    turns(&mut site, 20);
+    assert_eq!(site.one().shown().2, 1_024);
+    let used = |site: &Site, record: &Stored| {
+        site.said.iter().any(|(of, said)| {
+            *of == name("s0.example")
+                && matches!(said, Said::Appeared(shared) if shared.record.id == record.id)
+        })
+    };
+    let first = theirs.iter().find(|record| used(&site, record)).expect("one is used").clone();
+    // Its place is taken while it rests; it comes back when there is one.
+    let now = site.now;
+    site.said.clear();
+    site.one().missing(first.id, now);
+    turns(&mut site, 20);
+    assert_eq!((site.one().shown().2, appeared(&mut site, first.id)), (1_024, false));
+    turns(&mut site, 200);
+    assert!(!appeared(&mut site, first.id), "there is no room for it");
+    let now = site.now;
+    let others = theirs.iter().filter(|record| record.id != first.id).take(500);
+    others.for_each(|record| site.machines[1].1.withdraw(record, now));
+    turns(&mut site, 20);
+    assert_eq!((site.one().shown().2, appeared(&mut site, first.id)), (600, true), "all that there are");
 }
 
 #[test]

@@ -157,6 +157,7 @@ impl Daemon {
             Sessions::resumed(Arc::clone(&site), sessions, resting, disabled, secret, was_away, now);
         machine.remember_codes(store.codes().map_err(|e| Fatal::new("read the store", e))?);
         machine.remember_locked(store.locked().map_err(|e| Fatal::new("read the store", e))?);
+        machine.remember_ended_here(store.ended_here().map_err(|e| Fatal::new("read the store", e))?);
         machine.take_postures(postures, now);
         machine.take_accesses(store.accesses().map_err(|e| Fatal::new("read the store", e))?);
         Ok(Self {

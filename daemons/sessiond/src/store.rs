@@ -19,6 +19,8 @@ const SESSIONS: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new("pro
 const RESTING: TableDefinition<'_, &str, u64> = TableDefinition::new("resting");
 /// Names of sessions that are locked.
 const LOCKED: TableDefinition<'_, [u8; 16], ()> = TableDefinition::new("locked");
+/// Names of other servers' sessions that operators have ended here → milliseconds since the epoch when they did.
+const ENDED_HERE: TableDefinition<'_, [u8; 16], u64> = TableDefinition::new("ended here");
 /// Users who may not sign on.
 const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled");
 /// What others write → the digest of it that the log knows.
@@ -144,6 +146,7 @@ impl Store {
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;
         change.open_table(LOCKED)?;
+        change.open_table(ENDED_HERE)?;
         change.open_table(DISABLED)?;
         change.open_table(KNOWN)?;
         change.open_table(CODES)?;
@@ -204,6 +207,17 @@ impl Store {
             locked.push(SessionId::from_random(row?.0.value()));
         }
         Ok(locked)
+    }
+
+    /// Other servers' sessions that operators have ended here, and when.
+    pub fn ended_here(&mut self) -> Result<Vec<(SessionId, Time)>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut ended = Vec::new();
+        for row in read.open_table(ENDED_HERE)?.iter()? {
+            let (id, at) = row?;
+            ended.push((SessionId::from_random(id.value()), Time::from_millis(at.value())));
+        }
+        Ok(ended)
     }
 
     /// Every user who may not sign on.
@@ -287,6 +301,7 @@ impl Store {
             let mut sessions = transaction.open_table(SESSIONS)?;
             let mut resting = transaction.open_table(RESTING)?;
             let mut locked = transaction.open_table(LOCKED)?;
+            let mut ended_here = transaction.open_table(ENDED_HERE)?;
             let mut disabled = transaction.open_table(DISABLED)?;
             let mut known = transaction.open_table(KNOWN)?;
             let mut codes = transaction.open_table(CODES)?;
@@ -296,6 +311,10 @@ impl Store {
                 match change {
                     Change::Locked(id, true) => drop(locked.insert(*id.as_bytes(), ())?),
                     Change::Locked(id, false) => drop(locked.remove(*id.as_bytes())?),
+                    Change::EndedHere(id, Some(at)) => {
+                        ended_here.insert(*id.as_bytes(), at.as_millis())?;
+                    }
+                    Change::EndedHere(id, None) => drop(ended_here.remove(*id.as_bytes())?),
                     Change::Disabled(user, true) => drop(disabled.insert(user.as_str(), ())?),
                     Change::Disabled(user, false) => drop(disabled.remove(user.as_str())?),
                     Change::Code(user, step) => drop(codes.insert(user.as_str(), *step)?),
@@ -374,6 +393,20 @@ mod tests {
         );
         let (_, resting) = store.read(NOW.after(REST)).unwrap();
         assert!(resting.is_empty());
+    }
+
+    #[test]
+    fn that_an_operator_has_ended_anothers_session_here_is_kept_until_it_is_forgotten() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        let ended = |n, at| Change::EndedHere(record(n).id, at);
+        let later = NOW.after(REST);
+        store.apply(&[ended(1, Some(NOW)), ended(2, Some(later)), ended(3, Some(NOW))], NOW).unwrap();
+        drop(store);
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        store.apply(&[ended(3, None)], NOW).unwrap();
+        assert_eq!(store.ended_here().unwrap(), [(record(1).id, NOW), (record(2).id, later)]);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Way {
     /// The other ends of those that the partitions have, and whether the process has not been given them yet.
     ends: [Option<OwnedFd>; 3],
     fresh: [bool; 3],
+    /// Whether nothing runs any more of the partition that had it.
+    over: [bool; 3],
     /// How often a filter has been given its end.
     filters: u64,
     counted: Vec<(String, u64)>,
@@ -67,6 +69,7 @@ impl Way {
                 begun: false,
                 ends: [None, None, None],
                 fresh: [false; 3],
+                over: [false; 3],
                 filters: 0,
                 counted,
             })
@@ -144,8 +147,9 @@ impl Way {
     pub fn attach(&mut self, process: &Process) {
         let is_guard = self.asked.guard().is_some();
         // The writer's last: what is taken before there is a reader is dropped.
-        for (at, (end, fresh)) in self.ends.iter().zip(&mut self.fresh).enumerate().rev() {
-            let Some(end) = end.as_ref().filter(|_| std::mem::take(fresh)) else { continue };
+        let all = self.ends.iter_mut().zip(&mut self.fresh).zip(&self.over);
+        for (at, ((kept, fresh), over)) in all.enumerate().rev() {
+            let Some(end) = kept.as_ref().filter(|_| std::mem::take(fresh)) else { continue };
             match (is_guard, at) {
                 (false, BELOW) => process.tell(ChannelPart::Below, &[end.as_fd()]),
                 (false, _) => process.tell(ChannelPart::Above, &[end.as_fd()]),
@@ -153,7 +157,29 @@ impl Way {
                 (true, ABOVE) => process.tell(GuardPart::Above, &[end.as_fd()]),
                 (true, _) => process.tell(GuardPart::Filter(self.filters), &[end.as_fd()]),
             };
+            if *over {
+                *kept = None;
+            }
         }
+    }
+
+    /// Nothing of this partition runs any more. Whatever it has sent through its end, that end among it, is to live no longer than it: so
+    /// the process is told of the end by the socket itself, and takes what is left; the warden keeps nothing that would hold the rest.
+    pub fn over(&mut self, partition: &PartitionName) {
+        let Some(at) = self.place_of(partition) else { return };
+        let (Some(kept), Some(over)) = (self.ends.get_mut(at), self.over.get_mut(at)) else { return };
+        let Some(end) = kept.as_ref().filter(|_| !std::mem::replace(over, true)) else { return };
+        // Where that fails nobody has the other end.
+        let _ = shutdown(end, Shutdown::Both);
+        // A process that is yet to be started is given it first.
+        if !self.fresh.get(at).is_some_and(|fresh| *fresh) {
+            *kept = None;
+        }
+    }
+
+    /// Which of the ends a partition has.
+    fn place_of(&self, partition: &PartitionName) -> Option<usize> {
+        [self.asked.from(), self.asked.to(), self.filter()].iter().position(|end| *end == Some(partition))
     }
 
     /// Gives its process, where that runs, the keys that there are now; `None` where both ends are here.
@@ -204,8 +230,7 @@ impl Way {
         partition: &PartitionName,
         network: &Network,
     ) -> Result<Option<OwnedFd>, levee_sys::Error> {
-        let ends = [self.asked.from(), self.asked.to(), self.filter()];
-        let Some(at) = ends.iter().position(|end| *end == Some(partition)) else { return Ok(None) };
+        let Some(at) = self.place_of(partition) else { return Ok(None) };
         let fault = |e: rustix::io::Errno| levee_sys::Error::new("make the end of a channel", e);
         let flags = SocketFlags::CLOEXEC;
         let pair = || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
@@ -220,8 +245,9 @@ impl Way {
             ABOVE => shutdown(&ours, Shutdown::Read).map_err(fault)?,
             _ => self.filters = self.filters.wrapping_add(1),
         }
-        if let (Some(end), Some(fresh)) = (self.ends.get_mut(at), self.fresh.get_mut(at)) {
-            (*end, *fresh) = (Some(ours), true);
+        let known = (self.ends.get_mut(at), self.fresh.get_mut(at), self.over.get_mut(at));
+        if let (Some(end), Some(fresh), Some(over)) = known {
+            (*end, *fresh, *over) = (Some(ours), true, false);
         }
         Ok(Some(theirs))
     }

@@ -16,6 +16,7 @@ use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{
     Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store, Watches,
 };
+use crate::leavings::Leavings;
 use crate::logs::{LastWords, Logs};
 use crate::machine::{self, Documents};
 use crate::making::Image;
@@ -104,6 +105,7 @@ pub struct RunningLabel {
     since: Instant,
     idle: Option<Instant>,
     vault_starts: u32,
+    leavings: Leavings,
     /// Its first stage of upflow has been begun.
     snapshots: bool,
     /// The last number given to a program inside.
@@ -241,6 +243,7 @@ impl RunningLabel {
             since: Instant::now(),
             idle: None,
             vault_starts: 0,
+            leavings: Leavings::default(),
             snapshots: false,
             tickets: 0,
             off: turning::Off::new(),

@@ -20,6 +20,7 @@ mod key;
 mod label;
 pub mod labelled;
 mod layer;
+mod leavings;
 mod links;
 mod logs;
 pub mod machine;

@@ -7,6 +7,7 @@ use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Pro
 use crate::edges::{self, Edges, PARTITION};
 use crate::held::Held;
 use crate::label::SCRATCH;
+use crate::leavings::Leavings;
 use crate::logs::{LastWords, Logs};
 use crate::making::Image;
 use crate::networks::Attached;
@@ -75,6 +76,7 @@ struct Running {
     watches: Watches,
     /// Kept for as long as the compartment is there.
     network: Network,
+    leavings: Leavings,
 }
 
 /// A partition of the site.
@@ -181,6 +183,11 @@ impl Partition {
     /// Whether it is to be started, once all that it needs is there.
     pub fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waits)
+    }
+
+    /// Whether anything in it runs that has not been killed.
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, State::Runs(_))
     }
 
     /// Whether its program has been started.
@@ -298,7 +305,8 @@ impl Partition {
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
         let since = Instant::now();
-        let running = Running { compartment, since, watches: Watches::default(), network };
+        let (watches, leavings) = (Watches::default(), Leavings::default());
+        let running = Running { compartment, since, watches, network, leavings };
         self.rooting.forget();
         self.state = State::Runs(Box::new(running));
         self.starts = self.starts.saturating_add(1);
@@ -417,7 +425,10 @@ impl Partition {
 
     /// Nothing runs in it any more, if that is so.
     fn see_to_end(&mut self) {
-        if matches!(&self.state, State::Ends(running, _) if running.compartment.has_ended()) {
+        if let State::Ends(running, _) = &mut self.state
+            && running.compartment.has_ended()
+            && running.leavings.are_gone(running.network.ns(), &self.log_name)
+        {
             self.remove();
         }
     }

@@ -54,7 +54,7 @@ impl Doomed {
             for family in [AF_INET, AF_INET6] {
                 sequence += 1;
                 let room = most.saturating_sub(left.len());
-                let wanted = Wanted { family, protocol, states: states.clone(), address };
+                let wanted = Wanted { family, protocol, states: states.clone(), address: Some(address) };
                 let found = list(&socket, wanted, room.saturating_add(1), sequence).step(LIST)?;
                 if found.len() > room {
                     return Ok(None);
@@ -63,6 +63,38 @@ impl Doomed {
             }
         }
         Ok(Some(Self { socket: Some(socket), left, destroyed: 0, sequence }))
+    }
+
+    /// Every TCP connection in the namespace `net`, whose programs have ended: the kernel goes on with what they had not sent yet.
+    ///
+    /// # Errors
+    /// The kernel's; or it does not destroy what belongs to nobody any more. Before Linux 6.11, but where that was mended, it throws away what
+    /// there is to send, and has the rest for ever: one connection is lost to find that out.
+    pub fn left(net: BorrowedFd<'_>) -> Result<Self> {
+        let socket = open(net)?;
+        // Who waits for the other end's last word, or for nothing, has nothing more to send.
+        let silent = StateFlags::TIME_WAIT | StateFlags::FIN_WAIT2 | StateFlags::LISTEN;
+        let states = StateFlags::all() - silent;
+        let list = |family, sequence| {
+            let wanted = Wanted { family, protocol: IPPROTO_TCP, states: states.clone(), address: None };
+            list(&socket, wanted, usize::MAX, sequence).step(LIST)
+        };
+        let mut left = Vec::new();
+        for (family, sequence) in [(AF_INET, 1), (AF_INET6, 2)] {
+            let mut found = list(family, sequence)?;
+            if let (true, Some(first)) = (left.is_empty(), found.pop()) {
+                kill(&socket, family, IPPROTO_TCP, first.clone(), sequence + 2)
+                    .step(|| "destroy a socket".into())?;
+                if list(family, sequence + 4)?.contains(&first) {
+                    return Err(crate::Error::invalid(
+                        "destroy what a program has left",
+                        "this kernel does not destroy connections that are nobody's",
+                    ));
+                }
+            }
+            left.extend(found.into_iter().map(|id| (family, IPPROTO_TCP, id)));
+        }
+        Ok(Self { socket: Some(socket), left, destroyed: 0, sequence: 6 })
     }
 
     /// Destroys as many as `most`; whether there are more.
@@ -95,7 +127,8 @@ pub fn destroy_connections(net: BorrowedFd<'_>, local: std::net::SocketAddr) -> 
     let (mut destroyed, mut sequence) = (0, 0);
     for family in [AF_INET, AF_INET6] {
         sequence += 1;
-        let wanted = Wanted { family, protocol: IPPROTO_TCP, states: states.clone(), address: local.ip() };
+        let address = Some(local.ip());
+        let wanted = Wanted { family, protocol: IPPROTO_TCP, states: states.clone(), address };
         for id in list(&socket, wanted, usize::MAX, sequence).step(LIST)?.into_iter().filter(of) {
             sequence += 1;
             let killed = kill(&socket, family, IPPROTO_TCP, id, sequence);
@@ -121,7 +154,7 @@ struct Wanted {
     protocol: u8,
     states: StateFlags,
     /// Only sockets with this address at one end.
-    address: IpAddr,
+    address: Option<IpAddr>,
 }
 
 /// The step.
@@ -133,7 +166,7 @@ fn list(socket: &Socket, wanted: Wanted, most: usize, sequence: u32) -> std::io:
     let states = if protocol == IPPROTO_TCP { states - StateFlags::CLOSE } else { states };
     let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
     let request = InetRequest { family, protocol, extensions: ExtensionFlags::empty(), states, socket_id };
-    let list = List { request, filter: filter(address) };
+    let list = List { request, filter: address.map(filter) };
     let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(list));
     message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     message.header.sequence_number = sequence;
@@ -200,7 +233,7 @@ fn kill(socket: &Socket, family: u8, protocol: u8, id: SocketId, sequence: u32) 
 /// An [`InetRequest`] with a filter.
 struct List {
     request: InetRequest,
-    filter: Vec<u8>,
+    filter: Option<Vec<u8>>,
 }
 
 /// `INET_DIAG_REQ_BYTECODE` (linux/inet_diag.h).
@@ -214,17 +247,18 @@ impl NetlinkSerializable for List {
     }
 
     fn buffer_len(&self) -> usize {
-        self.request.buffer_len() + 4 + self.filter.len()
+        self.request.buffer_len() + self.filter.as_ref().map_or(0, |filter| 4 + filter.len())
     }
 
     fn serialize(&self, buffer: &mut [u8]) {
         let (request, attribute) = buffer.split_at_mut(self.request.buffer_len());
         self.request.emit(request);
+        let Some(program) = &self.filter else { return };
         let (head, filter) = attribute.split_at_mut(4);
         // 36 or 60 octets.
-        let length = 4 + self.filter.len() as u16;
+        let length = 4 + program.len() as u16;
         head.copy_from_slice(&[length.to_ne_bytes(), REQ_BYTECODE.to_ne_bytes()].concat());
-        filter.copy_from_slice(&self.filter);
+        filter.copy_from_slice(program);
     }
 }
 

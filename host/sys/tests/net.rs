@@ -133,6 +133,37 @@ fn an_address_loses_as_many_sockets_at_a_time_as_are_wanted_and_others_are_not_e
 }
 
 #[test]
+fn what_is_nobodys_any_more_and_has_something_to_send_is_destroyed() {
+    let net = ns::new_net().unwrap();
+    Net::in_ns(net.as_fd()).unwrap().set_up("lo").unwrap();
+    // Those that have sent a last word and still have something to send before it: FIN_WAIT1.
+    let unsent = || {
+        let all = |file| ns::in_net(net.as_fd(), move || std::fs::read_to_string(file)).unwrap().unwrap();
+        let all = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].map(all).concat();
+        all.lines().filter(|line| line.split_whitespace().nth(3) == Some("04")).count()
+    };
+    let mut deaf = Vec::new();
+    for to in ["127.0.0.1:80", "[::1]:80"] {
+        let listener = ns::in_net(net.as_fd(), move || TcpListener::bind(to)).unwrap().unwrap();
+        for _ in 0..10 {
+            let mut client = ns::in_net(net.as_fd(), move || TcpStream::connect(to)).unwrap().unwrap();
+            deaf.push(listener.accept().unwrap());
+            client.set_nonblocking(true).unwrap();
+            while client.write(&[7; 65_536]).is_ok() {}
+        }
+    }
+    assert_eq!(unsent(), 20);
+    let mut left = sockdiag::Doomed::left(net.as_fd()).unwrap();
+    assert!(left.destroy(5).unwrap(), "there are more");
+    assert!(unsent() > 0);
+    while left.destroy(5).unwrap() {}
+    assert_eq!(unsent(), 0);
+    let mut none = sockdiag::Doomed::left(net.as_fd()).unwrap();
+    assert!(!none.destroy(5).unwrap());
+    assert_eq!(none.destroyed(), 0);
+}
+
+#[test]
 fn in_a_range_that_is_local_every_address_is_ones_own_and_connections_to_one_place_are_destroyed_alone() {
     let net = ns::new_net().unwrap();
     let mut handle = Net::in_ns(net.as_fd()).unwrap();

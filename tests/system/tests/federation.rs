@@ -49,6 +49,51 @@ fn a_session_reaches_services_of_both_servers_until_it_ends_and_nowhere_longer()
 }
 
 #[test]
+fn a_session_that_an_operator_of_another_server_has_ended_there_stays_so() {
+    let two = Two::up("ended", SITE, &["ws1"]);
+    let world = &two.world;
+    let second = text(&world.path("second-run"));
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.fetch("ws1", THERE).ok();
+    let there = || two.status("second-run")["sessions"].as_array().map_or(0, Vec::len);
+    let shown = two.status("second-run")["sessions"][0]["id"].as_str().expect("a name").to_owned();
+    world.levee(&["session", "end", &shown, "--run", &second]).ok();
+    let stays = |after: &str| {
+        let until = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < until {
+            assert_eq!(there(), 0, "it is there again after {after}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        world.run("ws1", &["curl", "--silent", "--max-time", "1", THERE]).refused();
+        world.fetch("ws1", HERE).ok();
+    };
+    stays("its end");
+    // Its person locks it, and opens it again.
+    world.tpe("ws1", &["lock"]).ok();
+    eventually(Duration::from_secs(30), "it is unlocked", || {
+        let mut unlock = world.tpe_command("ws1", &["unlock", "--password-stdin"]);
+        typed(&mut unlock, PASSWORD).status == 0
+    });
+    stays("it was locked");
+    // Whoever stands between the server and the table, for as long as a lease.
+    two.cut_off("two", true);
+    std::thread::sleep(Duration::from_secs(5));
+    two.cut_off("two", false);
+    two.joined();
+    stays("the server was cut off");
+    // The server's process is killed.
+    let sessiond = host::below(two.second_pid()).into_iter().find(|process| process.name == "levee-sessiond");
+    sessiond.expect("the second server's sessiond").signal("KILL");
+    std::thread::sleep(Duration::from_secs(2));
+    two.joined();
+    stays("its sessiond was killed");
+    // Another session is another.
+    world.level("ws1", "CONFIDENTIAL").ok();
+    world.fetch("ws1", THERE).ok();
+}
+
+#[test]
 fn a_server_that_is_cut_off_from_the_table_ends_its_sessions_and_the_others_wait_for_that() {
     let two = Two::up("cut", SITE, &["ws1"]);
     let world = &two.world;

@@ -84,6 +84,80 @@ fn two_partitions_have_a_network_that_nobody_else_has_also_after_either_was_star
     world.stop_server();
 }
 
+/// Takes connections and nothing of what they bring until somebody has begun anew; then says how much came by those of before.
+const LISTENS: &str = "import select, socket, time
+listener = socket.create_server(('10.9.0.1', 7), backlog=100)
+held, new = [], None
+while len(held) < 20: held.append(listener.accept()[0])
+print('accepted', flush=True)
+new = listener.accept()
+came = 0
+for connection in held: connection.setblocking(False)
+until = time.time() + 10
+while time.time() < until:
+    for connection in select.select(held, [], [], 1)[0]:
+        try: octets = len(connection.recv(1 << 20))
+        except OSError: octets = 0
+        came += octets
+        if not octets: held.remove(connection)
+print('came', came, flush=True)
+while True: time.sleep(1)
+";
+
+/// Writes what the other end does not take; in its second run it connects once more.
+const LEAVES: &str = "import os, socket, time
+def connect():
+    while True:
+        try: return socket.create_connection(('10.9.0.1', 7), 1)
+        except OSError: time.sleep(0.1)
+if os.path.exists('/srv/own/before'):
+    again = connect()
+    print('again', flush=True)
+    while True: time.sleep(1)
+open('/srv/own/before', 'w')
+held, wrote = [connect() for _ in range(20)], 0
+for connection in held: connection.setblocking(False)
+for _ in range(20):
+    for connection in held:
+        try: wrote += connection.send(bytes(400000))
+        except OSError: pass
+    time.sleep(0.05)
+print('wrote', wrote, flush=True)
+while True: time.sleep(1)
+";
+
+/// Connections in this partition's network that have something to send.
+fn unsent(world: &World, partition: &str) -> usize {
+    let pin = world.path(&format!("run/net/partition+{partition}"));
+    let net = format!("--net={}", levee_system::text(&pin));
+    let listed = levee_system::sh("nsenter", &[&net, "ss", "-Htn", "state", "all"]).ok();
+    listed.lines().filter(|line| line.split_whitespace().nth(2).is_some_and(|left| left != "0")).count()
+}
+
+#[test]
+fn of_a_partition_that_is_stopped_nothing_is_sent_any_more_by_its_next_run_neither() {
+    let site = SITE.replace("\"harbour\"", "\"leaves\"")
+        + &partition("front", "SECRET", LISTENS)
+        + &partition("desk", "SECRET", LEAVES)
+        + LINK;
+    let mut world = World::up("leaves", &site, &[]);
+    let run = levee_system::text(&world.path("run"));
+    let number = |name: &str, word: &str| {
+        let line = said(&world, name, word).pop_first()?;
+        line.strip_prefix(word)?.trim().parse::<usize>().ok()
+    };
+    eventually(PATIENCE, "it has written", || number("desk", "wrote ").is_some());
+    assert_eq!(unsent(&world, "desk"), 20, "there is something to be sent");
+    world.levee(&["partition", "stop", "desk", "--run", &run]).ok();
+    assert_eq!(unsent(&world, "desk"), 0);
+    world.levee(&["partition", "start", "desk", "--run", &run]).ok();
+    eventually(PATIENCE, "the other has read what there is", || number("front", "came ").is_some());
+    let (wrote, came) =
+        (number("desk", "wrote ").expect("it wrote"), number("front", "came ").expect("some"));
+    assert!(came < wrote, "all of it came: {came} of {wrote}");
+    world.stop_server();
+}
+
 /// One partition has a link with each of two others, in IPv4 and IPv6.
 const LINKS: &str = "
 [[link]]

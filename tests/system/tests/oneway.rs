@@ -63,12 +63,12 @@ except OSError as e: print('not bound', e.errno, flush=True)
 while True: time.sleep(1)
 ";
 
-/// Sends what it has open in its own files behind what is long taken, and ends.
+/// Sends what it has open in its own files behind what is taken for long, and ends.
 const PINS: &str = "import os, socket
 end = socket.socket(fileno=3)
-for _ in range(100): end.send(b'x' * 1024)
+for _ in range(100): end.send(BEFORE)
 file = open('/srv/own/file', 'w')
-print('sent', socket.send_fds(end, [b'x'], [file.fileno()]), flush=True)
+print('sent', socket.send_fds(end, [b'x'], [FILES]), flush=True)
 ";
 
 fn site(reader: &str) -> String {
@@ -153,10 +153,11 @@ fn a_reader_that_does_not_read_is_felt_by_no_writer_and_what_it_missed_is_counte
     world.stop_server();
 }
 
-#[test]
-fn a_writer_that_leaves_its_own_files_open_in_the_channel_keeps_nobody_else_waiting() {
-    let site = site_of(PINS, IDLES).replace("rate = \"1M\"", "rate = \"4K\"");
-    let mut world = World::up("oneway-pins", &site, &[]);
+/// A writer that leaves this open behind messages like this one: it is started again all the same, and so is its reader.
+fn leaves_open(name: &str, before: &str, files: &str) {
+    let writes = PINS.replace("BEFORE", before).replace("FILES", files);
+    let site = site_of(&writes, IDLES).replace("rate = \"1M\"", "rate = \"1K\"");
+    let mut world = World::up(name, &site, &[]);
     // It is started again, each time with all its files.
     eventually(PATIENCE, "it has sent it three times", || {
         log(&world, "sensor").matches("sent 1").count() >= 3
@@ -168,6 +169,23 @@ fn a_writer_that_leaves_its_own_files_open_in_the_channel_keeps_nobody_else_wait
     let said = fs::read_to_string(world.log("server")).expect("the server's log");
     assert!(!said.contains("sensor ended: cannot"), "{said}");
     world.stop_server();
+}
+
+#[test]
+fn a_writer_that_leaves_its_own_files_open_in_the_channel_keeps_nobody_else_waiting() {
+    leaves_open("oneway-pins", "b'x' * 1024", "file.fileno()");
+}
+
+/// Its own end, on its way to the other: nobody closes it, and so nothing shows that the writer is gone.
+#[test]
+fn a_writer_that_leaves_its_end_of_the_channel_open_in_it_is_gone_all_the_same() {
+    leaves_open("oneway-itself", "b'x' * 1024", "file.fileno(), 3");
+}
+
+/// Of a writer that is gone as much is taken as there is, and where that seems to be nothing the rest is nobody's.
+#[test]
+fn a_writer_that_leaves_its_own_files_open_behind_messages_with_nothing_in_them_keeps_nobody_else_waiting() {
+    leaves_open("oneway-nothing", "b''", "file.fileno()");
 }
 
 #[test]

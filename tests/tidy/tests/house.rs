@@ -283,7 +283,10 @@ fn the_repository_speaks_of_levee_alone() {
 }
 
 /// Lines that may run as root on a host. Who needs more takes others away, or says here why not.
-const ROOT: usize = 10_170;
+///
+/// Sixty came with ends that leave nothing: nobody but the warden has the namespace in which connections of what has ended are, or knows when a
+/// partition is over whose end of a channel is to be shut.
+const ROOT: usize = 10_230;
 
 /// Where the warden's files are.
 const WARDEN: &str = "daemons/warden/src/";
@@ -313,7 +316,7 @@ fn part(path: &str) -> Option<&'static str> {
 /// The warden's files, below its `src`, that no server runs.
 const WORKSTATION_ALONE: [&str; 3] = ["behind.rs", "session.rs", "workstation.rs"];
 /// Those that no workstation runs: files, and directories.
-const SERVER_ALONE: [&str; 27] = [
+const SERVER_ALONE: [&str; 28] = [
     "below.rs",
     "channels.rs",
     "compartment/listener.rs",
@@ -324,6 +327,7 @@ const SERVER_ALONE: [&str; 27] = [
     "label.rs",
     "label/",
     "labelled/",
+    "leavings.rs",
     "links.rs",
     "machine/",
     "making.rs",

@@ -315,6 +315,7 @@ impl Federation {
         let rested = |(name, peer): (&DomainName, &mut Peer)| (name.clone(), peer.rested(now));
         for (name, ids) in self.peers.iter_mut().map(rested).collect::<Vec<_>>() {
             self.appear(&name, &ids);
+            self.fill(&name);
         }
         self.settle(now);
     }
@@ -582,6 +583,7 @@ impl Federation {
             let all: Vec<SessionId> = peer.sessions.keys().copied().collect();
             self.appear(name, &all);
         }
+        self.fill(name);
         self.clash(name, heard);
         self.wanted |= wanted;
         self.state(now);
@@ -606,11 +608,23 @@ impl Federation {
                 continue;
             }
             if peer.used.len() >= self.share {
+                peer.is_full = true;
                 self.strange = self.strange.saturating_add(1);
             } else if let Some(record) = peer.uses(*id) {
                 let shared = Shared { owner: name.clone(), record: record.clone() };
                 self.said.push_back(Said::Appeared(shared));
             }
+        }
+    }
+
+    /// Where there was no room for all of a server's sessions and there is some now, others are used.
+    fn fill(&mut self, name: &DomainName) {
+        let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.live && peer.is_full) else { return };
+        let room = self.share.saturating_sub(peer.used.len());
+        if room > 0 {
+            let unused = peer.unused(room);
+            peer.is_full = unused.len() == room;
+            self.appear(name, &unused);
         }
     }
 

@@ -71,6 +71,8 @@ pub(super) struct Peer {
     pub devices: BTreeMap<HostName, SessionId>,
     /// Those that this server has been told of, and not of their end.
     pub used: BTreeSet<SessionId>,
+    /// There was no room for all of its sessions: some are not used that could be.
+    pub is_full: bool,
     /// Those of its sessions that could not go on here.
     pub resting: BTreeMap<SessionId, Resting>,
     /// Until then its sessions may be used here.
@@ -105,6 +107,7 @@ impl Peer {
             sessions: BTreeMap::new(),
             devices: BTreeMap::new(),
             used: BTreeSet::new(),
+            is_full: false,
             resting: BTreeMap::new(),
             until: Time::default(),
             live: false,
@@ -254,6 +257,13 @@ impl Peer {
         self.resting.iter_mut().filter_map(|(id, resting)| due(resting).then_some(*id)).collect()
     }
 
+    /// So many of those that are not used and do not rest.
+    pub(super) fn unused(&self, most: usize) -> Vec<SessionId> {
+        let rests = |id: &SessionId| self.resting.get(id).is_some_and(|resting| resting.until.is_some());
+        let unused = self.sessions.keys().filter(|id| !self.used.contains(id) && !rests(id));
+        unused.copied().take(most).collect()
+    }
+
     /// Takes note that a session is used; `None` where it was, or rests, or is not there.
     pub(super) fn uses(&mut self, id: SessionId) -> Option<&Stored> {
         let record = self.sessions.get(&id)?;
@@ -273,6 +283,7 @@ impl Peer {
         self.devices.clear();
         self.clashes.clear();
         self.resting.clear();
+        self.is_full = false;
         std::mem::take(&mut self.used)
     }
 }

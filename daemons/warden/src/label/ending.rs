@@ -112,7 +112,8 @@ impl Endings {
                 log!("{name} has not ended within {PATIENCE:?}");
                 ending.label.kill();
             }
-            (ending.processes.is_empty() && ending.label.has_ended()).then(|| name.clone())
+            let is_over = ending.processes.is_empty() && ending.label.has_ended();
+            (is_over && ending.label.leaves_nothing()).then(|| name.clone())
         };
         let over: Vec<LabelName> = self.0.iter_mut().filter_map(over).collect();
         let gone = over.into_iter().filter_map(|name| self.0.remove_entry(&name));

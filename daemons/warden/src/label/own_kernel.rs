@@ -51,6 +51,11 @@ impl RunningLabel {
         self.compartment.has_ended()
     }
 
+    /// Of one that has ended: whether the kernel has nothing of its connections any more.
+    pub fn leaves_nothing(&mut self) -> bool {
+        self.leavings.are_gone(self.network.ns(), self.compartment.label())
+    }
+
     /// Has its machine destroy the sockets of a session's inner address.
     pub(super) fn cut_within(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
         if self.is_building() {

@@ -25,6 +25,9 @@ impl Server {
             let kept = Kept::Process(key);
             self.start_again(kept);
         }
+        for ended in self.partitions.iter().filter(|partition| !partition.is_running()) {
+            self.ways.iter_mut().for_each(|way| way.over(ended.name()));
+        }
         for at in 0..self.partitions.len() {
             if self.partitions.get(at).is_some_and(Partition::is_waiting)
                 && let Err(e) = self.start_partition(at)
