@@ -2,6 +2,7 @@
 
 use crate::running::only_run;
 use crate::user::{ask, line};
+use levee_ipc::warden::layer::KEYS_UID;
 use levee_policy::site::Assurance;
 use levee_policy::{LabelName, Range, Site};
 use rustix::fs::{FlockOperation, flock};
@@ -113,14 +114,17 @@ fn held(directory: &Path) -> Result<(), String> {
         .map_or(Ok(()), |there| crate::programs::alone(there, ROOT).map(drop))
 }
 
-/// The same of a directory with keys, and of all that is in it: whose a key is, is whose identity it is.
-fn held_whole(directory: &Path) -> Result<(), String> {
-    held(directory)?;
+/// The same of a directory with keys, and of all that is in it: whose a key is, is whose identity it is. The second tunnel's keys are another
+/// uid's, which has nothing else.
+fn held_whole(directory: &Path, second: &Path) -> Result<(), String> {
+    let whose = if directory.starts_with(second) { KEYS_UID } else { ROOT };
+    crate::programs::alone(directory, whose)?;
+    if directory.is_symlink() || !directory.is_dir() {
+        return Ok(());
+    }
     let at = |e: std::io::Error| format!("{}: {e}", directory.display());
     for entry in fs::read_dir(directory).map_err(at)? {
-        let entry = entry.map_err(at)?;
-        let is_directory = entry.file_type().map_err(at)?.is_dir();
-        if is_directory { held_whole(&entry.path())? } else { held(&entry.path())? }
+        held_whole(&entry.map_err(at)?.path(), second)?;
     }
     Ok(())
 }
@@ -131,10 +135,13 @@ fn held_all((config, workstation): (&Path, bool), state: &Path, run: &Path) -> R
         held(directory)?;
     }
     if workstation {
-        held_whole(config)?;
+        held_whole(config, &config.join("layer"))?;
     } else {
-        for keys in ["authority", "server"].map(|keys| state.join(keys)).iter().filter(|keys| keys.is_dir()) {
-            held_whole(keys)?;
+        let second = state.join("layer");
+        for keys in ["authority", "server", "layer"].map(|keys| state.join(keys)) {
+            if keys.is_dir() {
+                held_whole(&keys, &second)?;
+            }
         }
         if let Err(why) = crate::programs::alone(config, ROOT) {
             eprintln!(

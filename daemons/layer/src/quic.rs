@@ -3,10 +3,12 @@
 use crate::crypto::Believed;
 use crate::crypto::{Client, Own, Reset, Server, Tokens};
 use bytes::{Bytes, BytesMut};
+use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event, IdleTimeout,
     Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
+use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +33,46 @@ const ALIVE: Duration = Duration::from_secs(2);
 const LARGEST: u16 = 1_452;
 /// Datagrams in one send.
 const BURST: usize = 10;
+
+/// So soon what the path carries is looked for anew, after so much was lost that it may carry less: meanwhile long packets do not pass.
+const ANEW: Duration = Duration::from_millis(100);
+/// A datagram that so many later ones overtake is lost.
+const LATER: u32 = 256;
+/// Octets that may be under way in a tunnel: half a gigabit a second over 100 ms.
+const UNDER_WAY: u64 = 6 << 20;
+
+/// No congestion control of the tunnel's own, as ESP has none: what is carried slows down by itself where the way is full. A tunnel that did so
+/// once more, for each datagram that is lost or comes after a later one, would all but stand still over a way that is neither full nor even.
+#[derive(Clone, Copy, Debug)]
+struct Uncontrolled;
+
+impl ControllerFactory for Uncontrolled {
+    fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
+        Box::new(*self)
+    }
+}
+
+impl Controller for Uncontrolled {
+    fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
+
+    fn on_mtu_update(&mut self, _: u16) {}
+
+    fn window(&self) -> u64 {
+        UNDER_WAY
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(*self)
+    }
+
+    fn initial_window(&self) -> u64 {
+        UNDER_WAY
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
 
 /// A tunnel, by a number that is used again.
 pub type Handle = ConnectionHandle;
@@ -90,7 +132,7 @@ pub struct Quic {
 fn transport(is_client: bool) -> Result<Arc<TransportConfig>, String> {
     let mut transport = TransportConfig::default();
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(LARGEST).interval(Duration::from_secs(60));
+    discovery.upper_bound(LARGEST).interval(Duration::from_secs(60)).black_hole_cooldown(ANEW);
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -102,6 +144,9 @@ fn transport(is_client: bool) -> Result<Arc<TransportConfig>, String> {
         .keep_alive_interval(is_client.then_some(ALIVE))
         .datagram_receive_buffer_size(Some(WAITING))
         .datagram_send_buffer_size(WAITING)
+        .congestion_controller_factory(Arc::new(Uncontrolled))
+        .packet_threshold(LATER)
+        .time_threshold(2.0)
         .mtu_discovery_config(Some(discovery));
     Ok(Arc::new(transport))
 }

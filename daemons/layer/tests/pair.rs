@@ -90,7 +90,9 @@ impl Authority {
     }
 }
 
-type Wire = Vec<(SocketAddr, SocketAddr, Vec<u8>)>;
+/// From where, to where, and what.
+type Sent = (SocketAddr, SocketAddr, Vec<u8>);
+type Wire = Vec<Sent>;
 
 fn put(wire: &mut Wire, from: SocketAddr, out: &Out<'_>) {
     let step = out.segment.map_or(out.bytes.len(), usize::from).max(1);
@@ -103,19 +105,45 @@ struct World {
     ends: Vec<(SocketAddr, Quic)>,
     wire: Wire,
     carries: usize,
+    /// The wire is long, uneven and loses one datagram in a hundred.
+    is_bad: bool,
+    /// How many have gone over a bad wire, and those that are still on it, each with when it comes.
+    gone: u64,
+    away: Vec<(Instant, Sent)>,
 }
 
 impl World {
     fn new(ends: Vec<(&str, Quic)>) -> Self {
         let ends = ends.into_iter().map(|(at, end)| (at.parse().unwrap(), end)).collect();
-        Self { now: Instant::now(), ends, wire: Vec::new(), carries: 1_472 }
+        let (wire, away) = (Vec::new(), Vec::new());
+        Self { now: Instant::now(), ends, wire, carries: 1_472, is_bad: false, gone: 0, away }
+    }
+
+    /// What comes out of the wire now.
+    fn comes(&mut self) -> Wire {
+        let fresh = std::mem::take(&mut self.wire);
+        if !self.is_bad {
+            return fresh;
+        }
+        for one in fresh {
+            self.gone += 1;
+            // 15 to 25 ms, and what leaves later often comes before.
+            let late = Duration::from_millis(15 + self.gone * 7 % 11);
+            if !self.gone.is_multiple_of(100) {
+                self.away.push((self.now + late, one));
+            }
+        }
+        let (come, away) = std::mem::take(&mut self.away).into_iter().partition(|(due, _)| *due <= self.now);
+        self.away = away;
+        let come: Vec<_> = come;
+        come.into_iter().map(|(_, one)| one).collect()
     }
 
     /// What has happened at each end within so long.
     fn run(&mut self, time: Duration) -> Vec<(usize, News)> {
         let (until, mut news) = (self.now + time, Vec::new());
         while self.now < until {
-            for (from, to, datagram) in std::mem::take(&mut self.wire) {
+            for (from, to, datagram) in self.comes() {
                 let end = self.ends.iter_mut().find(|(at, _)| *at == to);
                 if let Some((_, end)) = end.filter(|_| datagram.len() <= self.carries) {
                     let wire = &mut self.wire;
@@ -183,6 +211,26 @@ fn the_longest_packet_passes_both_ways_or_the_path_is_known_to_carry_too_little(
         };
         assert_eq!((came(0), came(1)), (passes, passes), "{carries}");
     }
+}
+
+#[test]
+fn over_a_way_that_is_uneven_and_loses_some_the_rest_passes_as_fast_as_it_is_sent() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    world.connect(1);
+    let news = world.run(Duration::from_secs(2));
+    let [there] = ups(&news, 0)[..] else { panic!("{news:?}") };
+    world.is_bad = true;
+    let (mut sent, mut came) = (0, 0);
+    // Some ten megabits a second, for ten seconds.
+    for _ in 0..10_000 {
+        let datagram = Carried::Packet(Flow::new(1), &[5; 1_200]).write().unwrap();
+        world.server().send(there, datagram);
+        sent += 1;
+        let news = world.run(Duration::from_millis(1));
+        came += news.iter().filter(|(end, one)| *end == 1 && matches!(one, News::Datagram(..))).count();
+    }
+    assert!(came * 100 >= sent * 98, "{came} of {sent}");
 }
 
 #[test]
