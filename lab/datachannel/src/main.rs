@@ -3,7 +3,9 @@
 //!
 //! What the two ends must know of each other before, which a web page's server would tell them, is in two files.
 //!
-//! A program of its own: levee's laboratory, which compartments run too, has no OpenSSL in it.
+//! It is a program of its own because levee's laboratory, which compartments run too, has no OpenSSL in it. It may not be in a tunnel of levee's,
+//! and is trusted with nothing but the laboratory's packets. Begin reading with `carry`.
+#![forbid(unsafe_code)]
 
 use clap::Parser;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
