@@ -105,6 +105,8 @@ fn name_of(config: &Path, workstation: bool) -> Result<String, String> {
 
 /// Whose it must be what root starts by.
 const ROOT: u32 = 0;
+/// Where the second tunnel's keys are, in a bundle and in a server's state.
+const SECOND: &str = "layer";
 
 /// That nobody but root can change a directory, or put another in its place; of one that is not there yet, that where it will be.
 fn held(directory: &Path) -> Result<(), String> {
@@ -115,16 +117,19 @@ fn held(directory: &Path) -> Result<(), String> {
 }
 
 /// The same of a directory with keys, and of all that is in it: whose a key is, is whose identity it is. The second tunnel's keys are another
-/// uid's, which has nothing else.
-fn held_whole(directory: &Path, second: &Path) -> Result<(), String> {
-    let whose = if directory.starts_with(second) { KEYS_UID } else { ROOT };
-    crate::programs::alone(directory, whose)?;
-    if directory.is_symlink() || !directory.is_dir() {
-        return Ok(());
-    }
+/// uid's, which has nothing else: `second` is the name of what has them in it.
+fn held_whole(directory: &Path, whose: u32, second: Option<&str>) -> Result<(), String> {
+    // Where a link leads, if it is one.
+    let directory = crate::programs::alone(directory, whose)?;
     let at = |e: std::io::Error| format!("{}: {e}", directory.display());
-    for entry in fs::read_dir(directory).map_err(at)? {
-        held_whole(&entry.map_err(at)?.path(), second)?;
+    for entry in fs::read_dir(&directory).map_err(at)? {
+        let entry = entry.map_err(at)?;
+        let whose = if second.is_some_and(|name| entry.file_name() == name) { KEYS_UID } else { whose };
+        if entry.file_type().map_err(at)?.is_dir() {
+            held_whole(&entry.path(), whose, None)?;
+        } else {
+            crate::programs::alone(&entry.path(), whose)?;
+        }
     }
     Ok(())
 }
@@ -135,12 +140,12 @@ fn held_all((config, workstation): (&Path, bool), state: &Path, run: &Path) -> R
         held(directory)?;
     }
     if workstation {
-        held_whole(config, &config.join("layer"))?;
+        held_whole(config, ROOT, Some(SECOND))?;
     } else {
-        let second = state.join("layer");
-        for keys in ["authority", "server", "layer"].map(|keys| state.join(keys)) {
+        for (keys, whose) in [("authority", ROOT), ("server", ROOT), (SECOND, KEYS_UID)] {
+            let keys = state.join(keys);
             if keys.is_dir() {
-                held_whole(&keys, &second)?;
+                held_whole(&keys, whose, None)?;
             }
         }
         if let Err(why) = crate::programs::alone(config, ROOT) {

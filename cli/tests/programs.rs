@@ -134,6 +134,28 @@ fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() 
             std::os::unix::fs::chown(at(name), Some(0), None).unwrap();
         }
     }
+    // The second tunnel's keys are their own uid's, and nobody else's.
+    let second = Some(0xf000_0001);
+    for (store, up) in [("state/layer", &server as &dyn Fn() -> String), ("bundle/layer", &workstation)] {
+        let key = format!("{store}/layer.key");
+        fs::create_dir(at(store)).unwrap();
+        fs::write(at(&key), "a key").unwrap();
+        [store, &key].iter().for_each(|name| std::os::unix::fs::chown(at(name), second, None).unwrap());
+        assert!(up().contains("levee-warden"), "{}", up());
+        std::os::unix::fs::chown(at(&key), ill, None).unwrap();
+        assert!(up().contains(&at(&key)) && !up().contains("levee-warden"), "{}", up());
+        std::os::unix::fs::chown(at(&key), second, None).unwrap();
+    }
+    // It is no other key's uid.
+    std::os::unix::fs::chown(at("bundle/ike.key"), second, None).unwrap();
+    assert!(workstation().contains("ike.key: somebody but root"), "{}", workstation());
+    // And by a link to the bundle it is the same.
+    std::os::unix::fs::symlink(at("bundle"), at("link")).unwrap();
+    let linked = ["up", &at("link"), "--workstation", "--state", &state, "--run", &run];
+    let said = levee(directory.path(), &linked);
+    assert!(said.contains("ike.key: somebody but root") && !said.contains("levee-warden"), "{said}");
+    std::os::unix::fs::chown(at("bundle/ike.key"), Some(0), None).unwrap();
+    assert!(levee(directory.path(), &linked).contains("levee-warden"));
     // A run directory that is still to be made, where somebody else may be first.
     fs::create_dir(at("others")).unwrap();
     fs::set_permissions(at("others"), fs::Permissions::from_mode(0o777)).unwrap();

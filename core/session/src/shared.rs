@@ -174,8 +174,9 @@ impl Sessions {
             self.set_timer(now, Timer::Session(id));
         }
         self.ended_here.insert(id, now);
-        let oldest = self.ended_here.iter().min_by_key(|(_, at)| **at).map(|(id, _)| *id);
-        if let Some(oldest) = oldest.filter(|_| self.ended_here.len() > MOST_ENDED) {
+        if self.ended_here.len() > MOST_ENDED
+            && let Some((&oldest, _)) = self.ended_here.iter().min_by_key(|(_, at)| **at)
+        {
             self.ended_here.remove(&oldest);
             self.commit(Purpose::Nothing, vec![], vec![Change::EndedHere(oldest, None)]);
         }

@@ -68,8 +68,8 @@ impl Doomed {
     /// Every TCP connection in the namespace `net`, whose programs have ended: the kernel goes on with what they had not sent yet.
     ///
     /// # Errors
-    /// The kernel's; or it does not destroy what belongs to nobody any more. Before Linux 6.11, but where that was mended, it throws away what
-    /// there is to send, and has the rest for ever: one connection is lost to find that out.
+    /// The kernel's; or it does not destroy what belongs to nobody any more, as older kernels may not: they throw away what there is to send, and
+    /// have the rest for ever. One connection is lost to find that out.
     pub fn left(net: BorrowedFd<'_>) -> Result<Self> {
         let socket = open(net)?;
         // Who waits for the other end's last word, or for nothing, has nothing more to send.

@@ -315,7 +315,6 @@ impl Federation {
         let rested = |(name, peer): (&DomainName, &mut Peer)| (name.clone(), peer.rested(now));
         for (name, ids) in self.peers.iter_mut().map(rested).collect::<Vec<_>>() {
             self.appear(&name, &ids);
-            self.fill(&name);
         }
         self.settle(now);
     }
