@@ -216,7 +216,16 @@ fn a_server_is_started_from_its_own_directory_by_names_in_it_and_not_on_a_host_w
     world.levee(&["status", "--run", &run]).refused();
     let started = world.server_sh("sh", &["-c", &up]);
     // A label that is started later does not miss what was named so.
-    let entered = world.levee(&["exec", "SECRET", "--run", &run, "--", "/bin/true"]);
+    let entered = world.levee(&[
+        "exec",
+        "SECRET",
+        "--run",
+        &run,
+        "--state",
+        &text(&world.path("state")),
+        "--",
+        "/bin/true",
+    ]);
     let stopped = world.levee(&["down", "--run", &run]);
     assert!(started.ok().contains("is up; UNCLASSIFIED was started on trial"));
     entered.ok();
