@@ -39,11 +39,6 @@ impl Login {
     pub fn number(self) -> u32 {
         self.0
     }
-
-    #[cfg(test)]
-    pub fn of_number(number: u32) -> Self {
-        Self(number)
-    }
 }
 
 impl Logins {

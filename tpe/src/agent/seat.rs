@@ -110,7 +110,7 @@ mod tests {
         fs::write(place.path().join("sessions/3"), "UID=1000\nACTIVE=1\nREMOTE=0\nSEAT=seat0\n").unwrap();
         fs::write(place.path().join("sessions/7"), "UID=1000\nACTIVE=1\nREMOTE=1\nREMOTE_HOST=192.0.2.7\n")
             .unwrap();
-        let login = |number| Some(Login::of_number(number));
+        let login = |number: u32| serde_json::from_value(number.into()).ok();
         assert_eq!(said(1000, login(3)), Ok(()));
         assert_eq!(
             said(1000, login(9)),
