@@ -2,12 +2,13 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere enforced test test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
+.PHONY: help run crowd elsewhere units enforced test test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
 	@echo 'make crowd        a hundred people at a hundred workstations at a hundred levels, all at once: two minutes, 30 GB of disk for their stores'
 	@echo 'make elsewhere    the same, but for the study, in a virtual machine with Debian 12: Linux 6.1, cgroup v2 alone; TESTS="partitions layers": these programs of tests there instead'
+	@echo 'make units        a site by the systemd units, and a person who logs in by PAM, in a virtual machine with Debian 12: some minutes'
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
@@ -44,6 +45,11 @@ else
 	@CARGO=$(CARGO) scripts/build --workspace --bins
 	@scripts/elsewhere target/release
 endif
+
+units:
+	@scripts/need elsewhere
+	@CARGO=$(CARGO) scripts/build --workspace --bins
+	@scripts/units target/release
 
 test:
 	@scripts/need test
