@@ -43,12 +43,14 @@ pub use error::{ChannelFault, EnrolError};
 pub use facts::{ChannelFacts, Facts, HostFacts};
 use files::Mode;
 use levee_policy::site::Curve;
+use levee_sys::lock::Lock;
 pub use pki::ROUNDS;
 use rcgen::PublicKeyData;
 pub use request::{Whose, request};
 pub use rotate::{Rotated, What};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 pub use token::{Tokens, Uri};
 
 /// Below the state directory: whom the authority believes no more.
@@ -56,7 +58,25 @@ const REVOCATIONS: &str = "authority/ca.crl";
 /// Whom of the site's servers their authority believes no more.
 const FEDERATION_REVOCATIONS: &str = "authority/federation-ca.crl";
 
+/// How long a command waits for another one that changes the same keys: one list or bundle is written within a fraction of that.
+const OTHERS: Duration = Duration::from_secs(5);
+
 impl Enroller<'_> {
+    /// That nobody else changes what is here meanwhile: of two who add to one list at once, one would write it without what the other
+    /// adds. Nothing where there is no state yet: who begins one replaces nothing.
+    ///
+    /// # Errors
+    /// Another command has not ended within [`OTHERS`].
+    pub fn alone(&self) -> Result<Option<Lock>, EnrolError> {
+        let fault = |error| EnrolError::File(self.state.to_owned(), error);
+        match Lock::within(self.state, OTHERS) {
+            Ok(Some(lock)) => Ok(Some(lock)),
+            Ok(None) => Err(fault(io::Error::other("another `levee enrol` works there"))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(fault(error)),
+        }
+    }
+
     /// Makes etcd's key and certificate. The key is not encrypted: etcd asks for no passphrase.
     pub fn etcd(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let (name, addresses) = facts.etcd.as_ref().ok_or(EnrolError::NoFederation)?;

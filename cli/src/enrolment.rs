@@ -274,6 +274,7 @@ impl Enrol {
                 token,
                 tokens: &tokens,
             };
+            let _alone = enroller.alone().map_err(|e| e.to_string())?;
             let written = match (&self.what, name) {
                 (What::Authority { .. }, _) => enroller.authority(&facts),
                 (What::Server(_), _) => enroller.server(&facts),

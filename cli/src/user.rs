@@ -7,12 +7,14 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use argon2::password_hash::{PasswordHasher, SaltString};
 use argon2::{Algorithm, Argon2, Params, Version};
 use data_encoding::BASE32_NOPAD;
 use levee_ipc::operator::{self, Answer};
 use levee_policy::{Site, UserName, nearest};
+use levee_sys::lock::Lock;
 use qrcode::QrCode;
 use qrcode::render::unicode::Dense1x2;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -116,6 +118,9 @@ impl Person {
     }
 }
 
+/// How long a change waits for sessiond, which puts a password there that somebody has chosen, or for another operator's.
+const OTHERS: Duration = Duration::from_secs(5);
+
 /// The password is asked for on a terminal without echo; otherwise it is the first line of standard input.
 #[derive(Debug, clap::Args)]
 struct Args {
@@ -202,6 +207,9 @@ fn store(directory: &Path, name: &UserName, password: &[u8], replace: bool) -> i
 /// A person's file in a directory of sessiond's.
 fn write(directory: &Path, name: &UserName, content: &[u8], replace: bool) -> io::Result<()> {
     files::directory(directory)?;
+    // sessiond, which puts there what people have chosen, does so under this lock, and only in the place of what it has looked at.
+    let lock = Lock::within(directory, OTHERS)?;
+    let _lock = lock.ok_or_else(|| io::Error::other("something else is changing credentials there"))?;
     files::write(&directory.join(name.as_str()), content, Mode::Private, replace)?;
     // While levee is up the directory is sessiond's, under a uid of its own; at the next start all in it is
     // given to sessiond again.

@@ -195,3 +195,37 @@ fn a_migration_that_was_interrupted_is_carried_to_its_end_and_nothing_starts_bef
         assert!(said(&place.run("check", &[&site])).contains("is sound"));
     }
 }
+
+#[test]
+fn of_many_revocations_at_once_none_is_lost() {
+    let place = Place::new();
+    let site = place.site("harbour.toml", OLD, "harbour");
+    let server = place.state().join("server/chain.pem");
+    let certificates: Vec<PathBuf> = (0..8)
+        .map(|number| {
+            let made = place.run("enrol", &["server", &site, "--force"]);
+            assert!(made.status.success(), "{}", said(&made));
+            let copy = place.0.path().join(format!("{number}.pem"));
+            fs::copy(&server, &copy).unwrap();
+            copy
+        })
+        .collect();
+    let each = certificates.iter().map(|certificate| {
+        let certificate = certificate.to_str().unwrap();
+        let state = place.state();
+        Command::new(env!("CARGO_BIN_EXE_levee"))
+            .args(["enrol", "revoke", &site, "--certificate", certificate])
+            .args(["--state", state.to_str().unwrap()])
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    });
+    let all: Vec<_> = each.collect();
+    for mut revoke in all {
+        assert!(revoke.wait().unwrap().success());
+    }
+    let list = fs::read(place.state().join("authority/ca.crl")).unwrap();
+    let (_, list) = x509_parser::pem::parse_x509_pem(&list).unwrap();
+    let (_, list) = x509_parser::parse_x509_crl(&list.contents).unwrap();
+    assert_eq!(list.iter_revoked_certificates().count(), certificates.len());
+}

@@ -9,7 +9,6 @@ use super::swap::{self, Swap};
 use super::token::TokenKey;
 use super::{EnrolError, Enroller, Facts, Files, Mode, Written, files, pki};
 use levee_policy::audit;
-use levee_sys::lock::Lock;
 use rcgen::{KeyPair, PublicKeyData};
 use ring::digest::{SHA256, digest};
 use std::io;
@@ -440,14 +439,6 @@ impl Enroller<'_> {
             Err(error) => return Err(fault(&ended)(error)),
         }
         Ok(Rotated { written, destroyed, said: format!("{object} {reason}") })
-    }
-
-    /// That nobody else changes these keys meanwhile.
-    fn alone(&self) -> Result<Lock, EnrolError> {
-        let alone = Lock::try_at(self.state).and_then(|lock| {
-            lock.ok_or_else(|| io::Error::other("another `levee enrol rotate` works there"))
-        });
-        alone.map_err(|error| EnrolError::File(self.state.to_owned(), error))
     }
 
     /// A rotation in a directory of the state whose private key `name` is there and opens with the passphrase, if it has one; and what

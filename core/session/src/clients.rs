@@ -400,7 +400,7 @@ impl Sessions {
             self.refuse(
                 client,
                 RefusalKind::Unavailable,
-                "the new password could not be written to the disk",
+                "the new password was not stored: the disk does not take it, or an operator has changed it meanwhile",
             );
         }
     }

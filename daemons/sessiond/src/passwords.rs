@@ -10,7 +10,7 @@ use levee_ipc::Secret;
 use levee_policy::UserName;
 use levee_session::{ClientId, Verified};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, flock, openat, renameat, unlinkat};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,6 +42,19 @@ pub struct Done {
     pub verified: Verified,
     /// The new password's hash, where one was to be made and the present password is right.
     pub hash: Option<Zeroizing<String>>,
+    /// The files that it was looked up in; `None` if they could not be read.
+    pub of: Option<Seen>,
+}
+
+/// Which credentials a person had at a moment: digests of the file with their password and of the one with their seed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seen([Option<Digest>; 2]);
+
+impl Seen {
+    fn read([directory, factors]: [BorrowedFd<'_>; 2], user: &UserName) -> std::io::Result<Self> {
+        let digest = |place| std::io::Result::Ok(read(place, user)?.map(|text| digest_of(text.as_bytes())));
+        Ok(Self([digest(directory)?, digest(factors)?]))
+    }
 }
 
 /// Threads that look at passwords. They end with the process.
@@ -97,6 +110,11 @@ impl Passwords {
         }
     }
 
+    /// What the user's files are now.
+    pub fn seen(&self, user: &UserName) -> std::io::Result<Seen> {
+        Seen::read([self.directory.as_fd(), self.factors.as_fd()], user)
+    }
+
     /// The digest of the user's file, as it is now; `None` if there is none.
     pub fn digest(&self, user: &UserName) -> std::io::Result<Option<Digest>> {
         Ok(read(self.directory.as_fd(), user)?.map(|text| digest_of(text.as_bytes())))
@@ -118,8 +136,24 @@ impl Passwords {
         Ok(people)
     }
 
-    /// Puts a new hash in the user's file: it is there whole, or not at all. Gives what the file has then.
-    pub fn store(&self, user: &UserName, hash: &str) -> std::io::Result<Zeroizing<String>> {
+    /// Puts a new hash in the user's file, in the place of what was looked at: it is there whole, or not at all. Gives what the file has then.
+    ///
+    /// # Errors
+    /// Somebody else has changed the user's credentials since, or is doing so (`levee user`): theirs stay. Else the disk's.
+    pub fn store(&self, user: &UserName, hash: &str, of: Seen) -> std::io::Result<Zeroizing<String>> {
+        let directory = self.directory.as_fd();
+        flock(directory, FlockOperation::NonBlockingLockExclusive)?;
+        let stored = match self.seen(user) {
+            Ok(now) if now == of => self.replace(user, hash),
+            Ok(_) => Err(std::io::Error::other("it was changed since the present password was looked at")),
+            Err(error) => Err(error),
+        };
+        // There is nothing else to be done about it.
+        let _ = flock(directory, FlockOperation::Unlock);
+        stored
+    }
+
+    fn replace(&self, user: &UserName, hash: &str) -> std::io::Result<Zeroizing<String>> {
         // No user's name begins with a dot, so this is nobody's file.
         const NEW: &str = ".new";
         let directory = self.directory.as_fd();
@@ -251,6 +285,8 @@ fn work(
             Err(_) => return,
         };
         let Ok((client, user, job)) = job else { return };
+        // Before they are read: what changes from now on is not what it was looked up in.
+        let of = Seen::read([directory, factors], &user).ok();
         let stored = read(directory, &user);
         let (password, code, new) = match &job {
             Job::Verify(password, code) => (password, code.as_ref(), None),
@@ -269,7 +305,7 @@ fn work(
                 Err(_) => verified = Verified::Unavailable,
             }
         }
-        if report.send(Done { client, user, verified, hash: made }).is_err() {
+        if report.send(Done { client, user, verified, hash: made, of }).is_err() {
             return;
         }
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
@@ -382,10 +418,35 @@ mod tests {
         let passwords = Passwords::start(open(), open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
         for text in ["first", "second"] {
-            passwords.store(&ann, text).unwrap();
+            passwords.store(&ann, text, passwords.seen(&ann).unwrap()).unwrap();
             assert_eq!(std::fs::read_to_string(place.path().join("ann")).unwrap(), format!("{text}\n"));
         }
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_an_operator_has_put_there_meanwhile_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let open = || File::open(place.path()).unwrap().into();
+        let passwords = Passwords::start(open(), open(), Passwords::bell().unwrap()).unwrap();
+        let ann = UserName::new("ann").unwrap();
+        let file = place.path().join("ann");
+        std::fs::write(&file, "the first").unwrap();
+        let of = passwords.seen(&ann).unwrap();
+        std::fs::write(&file, "the operator's").unwrap();
+        assert!(passwords.store(&ann, "ann's own", of).is_err());
+        let of = passwords.seen(&ann).unwrap();
+        // Nor where an operator is about to.
+        let lock = levee_sys::lock::Lock::at(place.path()).unwrap();
+        assert!(passwords.store(&ann, "ann's own", of).is_err());
+        drop(lock);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "the operator's");
+        std::fs::remove_file(&file).unwrap();
+        assert!(passwords.store(&ann, "ann's own", of).is_err(), "nor in the place of none");
+        std::fs::write(&file, "the operator's").unwrap();
+        passwords.store(&ann, "ann's own", of).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "ann's own\n");
+        assert!(levee_sys::lock::Lock::try_at(place.path()).unwrap().is_some(), "and an operator may go on");
     }
 
     #[test]
@@ -394,7 +455,8 @@ mod tests {
         let open = || File::open(place.path()).unwrap().into();
         let passwords = Passwords::start(open(), open(), Passwords::bell().unwrap()).unwrap();
         let ann = UserName::new("ann").unwrap();
-        passwords.store(&ann, &Hasher::default().hash(b"old password").unwrap()).unwrap();
+        let none = passwords.seen(&ann).unwrap();
+        passwords.store(&ann, &Hasher::default().hash(b"old password").unwrap(), none).unwrap();
         let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
         assert!(passwords.finished().is_empty(), "nothing is waited for");
         let run = |job| {
@@ -408,7 +470,7 @@ mod tests {
         };
         let done = run(Job::Change(secret("old password"), secret("new password")));
         assert_eq!(done.verified, Verified::Right(None));
-        passwords.store(&ann, &done.hash.unwrap()).unwrap();
+        passwords.store(&ann, &done.hash.unwrap(), done.of.unwrap()).unwrap();
         assert_eq!(run(Job::Verify(secret("old password"), None)).verified, Verified::Wrong);
         assert_eq!(run(Job::Verify(secret("new password"), None)).verified, Verified::Right(None));
         let wrong = run(Job::Change(secret("old password"), secret("third password")));
@@ -435,7 +497,7 @@ mod tests {
         let open = |of: &tempfile::TempDir| File::open(of.path()).unwrap().into();
         let passwords = Passwords::start(open(&place), open(&codes), Passwords::bell().unwrap()).unwrap();
         let [ann, bob, eve] = ["ann", "bob", "eve"].map(|name| UserName::new(name).unwrap());
-        let kept = passwords.store(&ann, "a hash").unwrap();
+        let kept = passwords.store(&ann, "a hash", passwords.seen(&ann).unwrap()).unwrap();
         let mode = std::fs::metadata(place.path().join("ann")).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
         assert_eq!(passwords.digest(&ann).unwrap(), Some(digest_of(kept.as_bytes())));

@@ -4,6 +4,10 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How often it is tried again where somebody else has it.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// An exclusive lock, for as long as this lives.
 ///
@@ -23,6 +27,21 @@ impl Lock {
             Ok(()) => Ok(Some(Self(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The same, and waits as long as this for whoever has it.
+    ///
+    /// # Errors
+    /// As [`Lock::try_at`].
+    pub fn within(path: &Path, wait: Duration) -> io::Result<Option<Self>> {
+        let until = Instant::now() + wait;
+        loop {
+            let lock = Self::try_at(path)?;
+            if lock.is_some() || Instant::now() >= until {
+                return Ok(lock);
+            }
+            std::thread::sleep(AGAIN);
         }
     }
 

@@ -437,3 +437,211 @@ fn a_line_without_an_end_is_not_read_into_memory() {
     let error = open(place.path(), FULL).err().map(|e| e.to_string()).unwrap();
     assert!(error.contains("does not go on from its state"), "{error}");
 }
+
+/// Bytes that the disk keeps for the log's file.
+fn kept(place: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(place.join(LOG)).unwrap().blocks() * 512
+}
+
+#[test]
+fn the_disk_keeps_room_for_each_end_and_for_grants_beside_notes() {
+    assert_eq!((Weight::End.reserve(1_000), Weight::Grant.reserve(0)), (0, 16 * FOR_END));
+    assert_eq!(Weight::Grant.reserve(1_000), 1_016 * FOR_END);
+    for weight in [Weight::Note, Weight::Connection] {
+        assert_eq!(weight.reserve(1_000), FOR_GRANTS + 1_016 * FOR_END, "{weight:?}");
+    }
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    assert!(kept(place.path()) >= log.end + Weight::Note.reserve(0), "before the first record of this run");
+    let sessions = 5_000;
+    log.expect_ends(sessions);
+    for weight in [Weight::Grant, Weight::Note, Weight::Connection] {
+        assert!(log.write(&[(weight, lost(1))], START, true));
+        assert!(kept(place.path()) >= log.end + weight.reserve(sessions), "{weight:?}");
+    }
+    // Not every record asks the disk: some room is kept beyond what must be.
+    let before = log.allocated;
+    assert!(log.allocated >= log.end + Weight::Note.reserve(sessions) + AHEAD / 2);
+    assert!(log.write(&[(Weight::Note, lost(1))], START, true));
+    assert_eq!(log.allocated, before);
+    // An end asks for itself alone, and takes what was kept.
+    assert!(log.write(&[(Weight::End, lost(1))], START, true));
+    assert_eq!(log.allocated, before);
+    // Another file has as much from its beginning.
+    fill(&mut log, 1);
+    let most = log.end;
+    log.full = 1;
+    fill(&mut log, 1);
+    assert!(log.base > 0 && log.end == 0, "it has begun");
+    assert!(kept(place.path()) >= Weight::Note.reserve(sessions));
+    let full = std::fs::metadata(place.path().join(part_name(0))).unwrap();
+    assert!(full.len() > most, "the full one has all its records");
+    use std::os::unix::fs::MetadataExt as _;
+    assert!(full.blocks() * 512 < full.len() + FOR_GRANTS, "and keeps no room");
+}
+
+#[test]
+fn notes_for_which_there_is_no_room_are_counted_and_told_once_there_is_some() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    let note = (Weight::Note, lost(77));
+    // The ends of so many sessions need more than any disk has.
+    log.expect_ends(1 << 50);
+    assert!(log.write(&[note.clone(), note.clone()], START, true), "nothing depends on a note");
+    assert!(log.write(&[note], START, true));
+    assert_eq!(log.lost, 3);
+    for weight in [Weight::Grant, Weight::Connection] {
+        assert!(!log.write(&[(weight, lost(1))], START, true), "{weight:?}");
+    }
+    assert_eq!((log.records(), log.lost), (1, 3), "only notes are lost");
+    assert!(log.write(&[(Weight::End, lost(1))], START, true), "there is room for an end");
+    assert_eq!(log.records(), 2);
+    log.expect_ends(0);
+    assert!(log.write(&[], START, true));
+    assert_eq!((log.records(), log.lost), (3, 0));
+    let said = std::fs::read_to_string(place.path().join(LOG)).unwrap();
+    assert!(said.lines().last().unwrap().contains("3 notes before this one"), "{said}");
+    assert!(log.write(&[], START, true));
+    assert_eq!(log.records(), 3, "told once");
+    fill(&mut log, 1);
+    assert!(read(place.path()).1.is_sound(), "what had no room left no gap");
+}
+
+#[test]
+fn what_nothing_waits_for_is_synced_within_its_time_and_no_sooner() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    assert!(log.write(&[(Weight::Note, lost(1))], START, false));
+    assert_eq!((log.records(), log.synced), (2, 1));
+    // Later ones wait for the first.
+    let later = START.after(LAZY / 2);
+    assert!(log.write(&[(Weight::Note, lost(1))], later, false));
+    assert_eq!((log.deadline(), log.synced), (Some(START.after(LAZY)), 1));
+    // Soon is not later than it was to be.
+    log.sync_soon(START.after(LAZY));
+    assert_eq!(log.deadline(), Some(START.after(LAZY)));
+    assert!(log.write(&[], START.after(LAZY - Duration::from_millis(1)), false));
+    assert_eq!(log.synced, 1);
+    assert!(log.write(&[], START.after(LAZY), false));
+    assert_eq!(log.synced, 3);
+    // What is needed is synced with all before it.
+    assert!(log.write(&[(Weight::Note, lost(1))], START, false));
+    assert!(log.write(&[(Weight::Grant, lost(1))], START, true));
+    assert_eq!(log.synced, 5);
+    // The signer hears of nothing that the disk may not have.
+    assert!(log.write(&[(Weight::Note, lost(1))], START, false));
+    let Some(ToSigner::AuditRecords { digests, .. }) = log.ask_signer(false, START) else {
+        panic!("five are")
+    };
+    assert_eq!(digests.len(), 5);
+}
+
+#[test]
+fn the_signer_is_asked_one_thing_at_a_time_and_for_a_checkpoint_after_so_many_records() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    let mut signer = Signer(Chain::START);
+    assert!(!log.waits_for_signer());
+    let question = log.ask_signer(false, START).unwrap();
+    assert!(log.waits_for_signer() && log.ask_signer(true, START).is_none());
+    log.heard_signer(signer.answer(question), START);
+    assert!(!log.waits_for_signer());
+    let signed = log.signed;
+    let told = |log: &mut AuditLog, signer: &mut Signer| {
+        while let Some(question) = log.ask_signer(false, START) {
+            let asks = matches!(question, ToSigner::AuditCheckpoint);
+            let answer = signer.answer(question);
+            log.heard_signer(answer, START);
+            if asks {
+                return true;
+            }
+        }
+        false
+    };
+    while signer.0.count < signed + CHECKPOINT - 1 {
+        assert!(log.write(&[(Weight::Grant, lost(1))], START, true));
+        assert!(!told(&mut log, &mut signer), "{} of {CHECKPOINT}", signer.0.count - signed);
+    }
+    assert!(log.write(&[(Weight::Grant, lost(1))], START, true));
+    assert!(told(&mut log, &mut signer), "now one is due");
+    assert_eq!(log.signed, signed + CHECKPOINT + 1, "it is a record itself");
+    assert_eq!(log.uncovered, None, "and all of them are covered");
+    assert!(log.sync());
+    assert!(
+        !told(&mut log, &mut signer),
+        "of the checkpoint the signer is told, and asked for none about it"
+    );
+    // Behind records that came meanwhile, a checkpoint does not cover all.
+    assert!(log.write(&[(Weight::Grant, lost(1))], START, true));
+    assert!(!told(&mut log, &mut signer));
+    let due = START.after(CHECKPOINT_TIME);
+    assert!(matches!(log.ask_signer(false, due), Some(ToSigner::AuditCheckpoint)));
+    assert!(log.write(&[(Weight::Grant, lost(1))], due, true));
+    assert_eq!(log.deadline(), None, "while one is made");
+    log.heard_signer(signer.answer(ToSigner::AuditCheckpoint), due);
+    assert_eq!(log.uncovered, Some(due.after(CHECKPOINT_TIME)), "the last record has none yet");
+}
+
+#[test]
+fn places_that_take_no_checkpoint_are_told_of_once_and_so_is_that_they_do_again() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    let mut signer = Signer(Chain::START);
+    let mut said = Vec::new();
+    for kept_back in [false, true, true, false, false] {
+        assert!(log.write(&[(Weight::Grant, lost(1))], START, true));
+        while let Some(question) = log.ask_signer(true, START) {
+            let last = matches!(question, ToSigner::AuditCheckpoint);
+            let answer = match signer.answer(question) {
+                FromSigner::Checkpoint { count, hash, signature, .. } => {
+                    FromSigner::Checkpoint { count, hash, signature, kept_back }
+                }
+                other => other,
+            };
+            log.heard_signer(answer, START);
+            assert!(log.sync());
+            if last {
+                break;
+            }
+        }
+        let all = std::fs::read_to_string(place.path().join(LOG)).unwrap();
+        let count = |what| all.matches(what).count();
+        said.push((count("does not take them"), count("each place takes them again")));
+    }
+    assert_eq!(said, [(0, 0), (1, 0), (1, 0), (1, 1), (1, 1)]);
+}
+
+#[test]
+fn digests_are_read_from_the_part_that_has_them() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), 1_000).unwrap();
+    for _ in 0..4 {
+        fill(&mut log, 6);
+    }
+    let base = log.base;
+    let (names, _) = read(place.path());
+    assert!(names.len() > 2, "{names:?}");
+    let lines = |name: &String| std::fs::read_to_string(place.path().join(name)).unwrap();
+    let all: Vec<Hash> = names
+        .iter()
+        .flat_map(|name| {
+            let text = lines(name);
+            text.split_inclusive('\n').map(|line| Chain::digest(line.as_bytes())).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(all.len() as u64, log.records());
+    let directory = File::open(place.path()).unwrap();
+    for from in 0..=all.len() {
+        let read = digests_from(directory.as_fd(), from as u64, base).unwrap();
+        assert!(read == all[from..], "from {from}: {} of {}", read.len(), all.len() - from);
+    }
+    // Parts before the one that has the first are not opened.
+    let first = place.path().join(part_name(0));
+    std::fs::remove_file(&first).unwrap();
+    std::os::unix::fs::symlink("nowhere", &first).unwrap();
+    assert!(digests_from(directory.as_fd(), 0, base).is_err());
+    let second: u64 = names[1].trim_start_matches("audit-").trim_end_matches(".jsonl").parse().unwrap();
+    assert!(digests_from(directory.as_fd(), second, base).is_ok());
+    assert!(digests_from(directory.as_fd(), second - 1, base).is_err());
+}

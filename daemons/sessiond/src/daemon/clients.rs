@@ -3,7 +3,7 @@
 use super::{Daemon, Source};
 use crate::convert;
 use crate::known::{Subject, digest_of};
-use crate::passwords::{self, Job};
+use crate::passwords::{self, Job, Seen};
 use levee_daemon::{Bound, Can, Lost, Outbox, TURN};
 use levee_ipc::client::{ChildToSessiond, Dropped, Request as Asked, TpsToSessiond};
 use levee_ipc::device::{Passport, Proof};
@@ -28,8 +28,8 @@ const ORDINARY: [&str; 4] = ["closed", "lost", "idle", "must_show_its_certificat
 pub(super) enum Kept {
     Login(Secret, Option<Secret>),
     Passwd(Secret, Secret),
-    /// The new password's hash, until it may be stored.
-    Hash(Zeroizing<String>),
+    /// The new password's hash, until it may be stored, and in the place of what.
+    Hash(Zeroizing<String>, Seen),
 }
 
 /// How far a trusted path has shown whose it is.
@@ -265,11 +265,17 @@ impl Daemon {
     pub(super) fn hear_passwords(&mut self) {
         for done in self.passwords.finished() {
             // Nobody signs on with what the log does not know.
+            let now = self.passwords.seen(&done.user).ok();
             self.look_at_person(done.user);
+            // What an operator has replaced since is not right any more.
+            let verified = match done.verified {
+                Verified::Right(_) if now.is_none() || now != done.of => Verified::Unavailable,
+                verified => verified,
+            };
             if let Some(client) = self.clients.get_mut(&done.client) {
-                client.kept = done.hash.map(Kept::Hash);
+                client.kept = done.hash.zip(done.of).map(|(hash, of)| Kept::Hash(hash, of));
             }
-            self.handle(Event::Verified(done.client, done.verified));
+            self.handle(Event::Verified(done.client, verified));
         }
     }
 
@@ -309,7 +315,7 @@ impl Daemon {
         let job = match kept {
             Some(Kept::Login(password, code)) => Some(Job::Verify(password, code)),
             Some(Kept::Passwd(old, new)) => Some(Job::Change(old, new)),
-            Some(Kept::Hash(_)) | None => None,
+            Some(Kept::Hash(..)) | None => None,
         };
         if !job.is_some_and(|job| self.passwords.submit(id, user, job)) {
             self.handle(Event::Verified(id, Verified::Unavailable));
@@ -320,7 +326,7 @@ impl Daemon {
     pub(super) fn store_password(&mut self, id: ClientId, user: &UserName) {
         let kept = self.clients.get_mut(&id).and_then(|client| client.kept.take());
         let stored = match kept {
-            Some(Kept::Hash(hash)) => self.passwords.store(user, &hash).inspect_err(|error| {
+            Some(Kept::Hash(hash, of)) => self.passwords.store(user, &hash, of).inspect_err(|error| {
                 levee_ipc::say!("levee-sessiond: the credential file of {user}: {error}");
             }),
             _ => Err(std::io::ErrorKind::NotFound.into()),
