@@ -28,7 +28,7 @@ use levee_session::SessionId;
 use levee_tls::SignerHandle;
 pub use link::unwelcome;
 use link::{Heard, Link};
-use people::{People, Person};
+use people::People;
 pub use start::serve;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -41,6 +41,9 @@ const MOST_SPOOLED: usize = 8;
 const TICK: Duration = Duration::from_millis(500);
 /// Of what came from one peer and nobody waited for, so much is kept.
 const MOST_MAIL: usize = 256;
+
+/// A connection, by the agent's own number.
+pub type Person = u64;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +151,7 @@ struct Agent {
     /// Of these, those that have ended.
     over: VecDeque<(u64, u8)>,
     /// Whose command is being carried out.
-    person: Option<people::Person>,
+    person: Option<Person>,
     login: Option<Login>,
     session: Option<Live>,
     ended: Option<String>,

@@ -1,6 +1,7 @@
 //! The people's side: connections of `levee-tpe` commands, one command each. A process of its own hears each person
 //! ([`super::acceptor`]); no descriptor of theirs but a pseudo-terminal gets here.
 
+pub use super::Person;
 use super::Source;
 use super::acceptor::{Came, FromConnection, ToConnection};
 use levee_daemon::{Events, Fatal, TURN, Watched};
@@ -15,9 +16,6 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(5);
 /// SIGHUP: the person's command is gone.
 const HANGUP: i32 = 1;
-
-/// A connection, by the agent's own number.
-pub type Person = u64;
 
 enum Stage {
     /// Nothing heard yet.
