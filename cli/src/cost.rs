@@ -2,8 +2,10 @@
 //! groups and the vaults' own counters are read when somebody asks.
 
 mod predicted;
+mod used;
 
-use self::predicted::Forecast;
+use self::predicted::{Forecast, SessionCost};
+use self::used::{Time, Traffic, seconds};
 use crate::output::table;
 use crate::usage;
 use levee_ipc::operator::{Priced, ServerStatus};
@@ -37,26 +39,6 @@ pub struct Ledger {
     audit_records: u64,
 }
 
-/// Processor time in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Time {
-    user_us: u64,
-    system_us: u64,
-}
-
-impl Time {
-    fn sum(self) -> u64 {
-        self.user_us.saturating_add(self.system_us)
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self {
-            user_us: self.user_us.saturating_add(other.user_us),
-            system_us: self.system_us.saturating_add(other.system_us),
-        }
-    }
-}
-
 /// The processes of one role at one label, or of none.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct RoleCost {
@@ -69,21 +51,6 @@ struct RoleCost {
     time: Time,
 }
 
-/// Packets and octets within the tunnels; in is toward the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-struct Traffic {
-    packets_in: u64,
-    packets_out: u64,
-    octets_in: u64,
-    octets_out: u64,
-}
-
-impl Traffic {
-    fn octets(&self) -> u64 {
-        self.octets_in.saturating_add(self.octets_out)
-    }
-}
-
 /// A label that runs, its processes' sum: since each was started.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct LabelCost {
@@ -91,19 +58,6 @@ struct LabelCost {
     time: Time,
     #[serde(flatten)]
     traffic: Traffic,
-}
-
-/// A session, as far as one can tell it from others at its label: their packets go through one vault and to the same services.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct SessionCost {
-    id: String,
-    label: String,
-    /// Under the keys that it has now.
-    #[serde(flatten)]
-    traffic: Traffic,
-    /// What that was to cost, and what it has.
-    #[serde(flatten)]
-    forecast: Forecast,
 }
 
 impl Ledger {
@@ -240,10 +194,6 @@ impl Ledger {
         }
         lines.concat()
     }
-}
-
-fn seconds(microseconds: u64) -> String {
-    format!("{}.{:03}", microseconds / 1_000_000, microseconds / 1_000 % 1_000)
 }
 
 fn role(name: &str, time: Time) -> RoleCost {

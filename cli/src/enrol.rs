@@ -22,6 +22,9 @@
 //! ```
 
 mod authority;
+mod enroller;
+mod error;
+mod facts;
 pub(crate) mod files;
 mod layer;
 pub(crate) mod pki;
@@ -30,21 +33,22 @@ pub(crate) mod rotate;
 mod swap;
 mod token;
 
-use authority::{Authority, TokenFault};
+use crate::typed::Passphrase;
+use authority::Authority;
 pub use authority::{Whereabouts, whereabouts};
+pub use enroller::{Enroller, Written};
+use enroller::{Files, Texts};
+use error::TokenFault;
+pub use error::{ChannelFault, EnrolError};
+pub use facts::{ChannelFacts, Facts, HostFacts};
 use files::Mode;
-use levee_policy::site::{Curve, Suites};
-use levee_policy::{ChannelName, DomainName, HostName, PpkId, SiteName};
+use levee_policy::site::Curve;
 use levee_sys::lock::Lock;
-use pki::PkiError;
 pub use pki::ROUNDS;
-use rcgen::{KeyPair, PublicKeyData};
+use rcgen::PublicKeyData;
 pub use request::{Whose, request};
-pub use rotate::{ChannelFault, Rotated, What};
-use serde::Serialize;
-use std::fmt;
+pub use rotate::{Rotated, What};
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use token::{Tokens, Uri};
@@ -53,257 +57,6 @@ pub use token::{Tokens, Uri};
 const REVOCATIONS: &str = "authority/ca.crl";
 /// Whom of the site's servers their authority believes no more.
 const FEDERATION_REVOCATIONS: &str = "authority/federation-ca.crl";
-
-/// What a site file says about the server and its hosts.
-pub struct Facts {
-    /// The site.
-    pub site: SiteName,
-    /// The server's name, as in its certificate.
-    pub server: DomainName,
-    /// The server's outer addresses.
-    pub addresses: Vec<IpAddr>,
-    /// The trusted path's TCP port.
-    pub port: u16,
-    /// The curve of every key.
-    pub keys: Curve,
-    /// What its protocols use.
-    pub suites: Suites,
-    /// Its hosts.
-    pub hosts: Vec<HostFacts>,
-    /// The UDP port of the second tunnel, where the site has two layers.
-    pub layer_port: Option<u16>,
-    /// The one-way channels from and to other hosts.
-    pub channels: Vec<ChannelFacts>,
-    /// etcd's name and addresses, where the site has several servers.
-    pub etcd: Option<(DomainName, Vec<IpAddr>)>,
-}
-
-/// What a site file says about a one-way channel whose other end is on another host.
-pub struct ChannelFacts {
-    /// Its name.
-    pub name: ChannelName,
-    /// Whether this host sends. Else it receives.
-    pub sends: bool,
-}
-
-/// What a site file says about a host.
-pub struct HostFacts {
-    /// Its name.
-    pub name: HostName,
-    /// A range of labels in the site's words.
-    pub accreditation: String,
-    /// The name of the PPK that it shares with the server, if any.
-    pub ppk: Option<PpkId>,
-    /// Whether its sessions travel within the second tunnel.
-    pub layered: bool,
-}
-
-impl Facts {
-    fn host(&self, name: &str) -> Result<&HostFacts, EnrolError> {
-        let found = self.hosts.iter().find(|host| host.name.as_str() == name);
-        found.ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))
-    }
-
-    fn channel(&self, name: &str) -> Result<&ChannelFacts, EnrolError> {
-        let found = self.channels.iter().find(|channel| channel.name.as_str() == name);
-        found.ok_or_else(|| EnrolError::NoChannel(name.to_owned()))
-    }
-
-    /// The text of a host's `workstation.toml`.
-    fn workstation(&self, host: &HostFacts) -> Result<String, EnrolError> {
-        toml::to_string(&Workstation {
-            site: self.site.as_str(),
-            server_name: self.server.as_str(),
-            addresses: &self.addresses,
-            trusted_path_port: self.port,
-            ppk: host.ppk.as_ref().map(PpkId::as_str),
-            suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
-            layer_port: self.layer_port.filter(|_| host.layered),
-        })
-        .map_err(EnrolError::Toml)
-    }
-}
-
-/// What a workstation needs to know of its server: `workstation.toml`.
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Workstation<'a> {
-    site: &'a str,
-    server_name: &'a str,
-    addresses: &'a [IpAddr],
-    trusted_path_port: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ppk: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    suites: Option<Suites>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    layer_port: Option<u16>,
-}
-
-/// Why nothing was enrolled.
-#[derive(Debug)]
-pub enum EnrolError {
-    /// The file is there already.
-    Exists(PathBuf),
-    /// There is no authority to sign with.
-    NoAuthority(PathBuf),
-    /// The site file has no such host.
-    UnknownHost(String),
-    /// The site has no such channel from or to another host.
-    NoChannel(String),
-    /// The site file gives the host no PPK.
-    NoPpk(HostName),
-    /// It gives it one, which was not made yet.
-    NoPpkYet(PathBuf, HostName),
-    /// The site file says that keys are on this curve, and the authority's is not.
-    OtherCurve(Curve),
-    /// This file has no public key on P-384.
-    NoAuditor(PathBuf),
-    /// There is no private key here that could be rotated.
-    NoKey(PathBuf),
-    /// The authority that was rotated is still the one that vouches for these.
-    StillNeeded(Vec<String>),
-    /// No rotation was begun.
-    NotBegun,
-    /// The host has not been seen to use its new PPK.
-    NotUsed(HostName, PpkId),
-    /// The key of a one-way channel is not followed by another.
-    Channel(ChannelFault),
-    /// The audit log, which would say so, cannot be read.
-    AuditLog(String),
-    /// A host's name is missing, or one is too many.
-    WhoseKey,
-    /// The site has one server.
-    NoFederation,
-    /// The site has one tunnel.
-    NoLayer,
-    /// An authority's key and its token do not fit.
-    Token(TokenFault),
-    /// A request for certificates that is none, and why.
-    Request(PathBuf, String),
-    /// A file could not be read or written.
-    File(PathBuf, io::Error),
-    /// A key or certificate could not be made.
-    Pki(PkiError),
-    /// A text could not be written as TOML.
-    Toml(toml::ser::Error),
-}
-
-impl fmt::Display for EnrolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists(path) => {
-                write!(
-                    f,
-                    "{} is there already; --force replaces it, and what it signed or named",
-                    path.display()
-                )
-            }
-            Self::NoAuthority(path) => {
-                write!(f, "there is no authority at {}; make one: levee enrol authority", path.display())
-            }
-            Self::UnknownHost(name) => write!(f, "the site file has no host {name}"),
-            Self::NoChannel(name) => {
-                write!(f, "the site file has no channel `{name}` from or to another host: one with `wire`")
-            }
-            Self::NoPpk(host) => {
-                write!(
-                    f,
-                    "the site file gives the host {host} no PPK; add, for instance, ppk = {{ id = \"{host}\" }}"
-                )
-            }
-            Self::NoPpkYet(path, host) => {
-                write!(f, "there is no {}; levee enrol ppk SITE {host} makes the first", path.display())
-            }
-            Self::OtherCurve(curve) => write!(
-                f,
-                "the site file says that keys are {curve}, and the authority's is not; make the whole site anew: \
-                 levee enrol all --force"
-            ),
-            Self::NoAuditor(path) => write!(
-                f,
-                "{} has no public key on P-384 in PEM; the auditor makes one on a machine of theirs: levee audit key FILE",
-                path.display()
-            ),
-            Self::Token(fault) => fault.fmt(f),
-            Self::Request(path, why) => write!(f, "{}: {why}", path.display()),
-            Self::NoKey(path) => write!(
-                f,
-                "there is no {} that could be rotated: whoever has the key makes another with `levee enrol request --force`, and \
-                 `levee enrol sign --force` answers it",
-                path.display()
-            ),
-            Self::StillNeeded(whose) => write!(
-                f,
-                "the authority before this one has signed for {} still: rotate their keys (levee enrol rotate SITE trusted-path, ike, \
-                 host NAME; or federation, and levee enrol etcd SITE --force; or layer, layer NAME), copy the bundles, then --finish",
-                whose.join(", ")
-            ),
-            Self::NotBegun => {
-                f.write_str("no rotation of it was begun: the same without --finish begins one")
-            }
-            Self::NotUsed(host, id) => write!(
-                f,
-                "the audit log does not say that {host} has used its new PPK, {id}: copy the bundle's ppk.key to it, `levee reload` there, \
-                 and have somebody sign on and open a session; or --force, and {host} gets no keys until it has the new one"
-            ),
-            Self::AuditLog(why) => write!(
-                f,
-                "whether the host has used its new PPK is not known ({why}); --force ends the old one all the same"
-            ),
-            Self::Channel(fault) => fault.fmt(f),
-            Self::WhoseKey => f.write_str(
-                "`host` and `ppk` need the host's name behind them and `channel` the channel's, `layer` may have one, and the others have none: \
-                 levee enrol rotate SITE host NAME",
-            ),
-            Self::NoFederation => f.write_str("the site file has no [federation]"),
-            Self::NoLayer => f.write_str("the site file has no second tunnel"),
-            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Pki(error) => error.fmt(f),
-            Self::Toml(error) => error.fmt(f),
-        }
-    }
-}
-impl std::error::Error for EnrolError {}
-
-impl From<ChannelFault> for EnrolError {
-    fn from(fault: ChannelFault) -> Self {
-        Self::Channel(fault)
-    }
-}
-
-impl From<PkiError> for EnrolError {
-    fn from(error: PkiError) -> Self {
-        Self::Pki(error)
-    }
-}
-
-/// Where certificates and keys go, and whether what is there may be replaced.
-pub struct Enroller<'a> {
-    /// The state directory.
-    pub state: &'a Path,
-    /// Replace what is there.
-    pub force: bool,
-    /// What private keys are encrypted with, if they are to be.
-    pub passphrase: Option<Passphrase>,
-    /// How long it takes to try a passphrase: rounds of PBKDF2.
-    pub rounds: u32,
-    /// What the authority's key is encrypted with, if it is.
-    pub authority_passphrase: Option<Passphrase>,
-    /// The token, and the key in it, that an authority that is made is to have.
-    pub token: Option<Uri>,
-    /// How tokens are reached.
-    pub tokens: &'a Tokens<'a>,
-}
-
-/// A passphrase, erased when dropped.
-pub type Passphrase = zeroize::Zeroizing<Vec<u8>>;
-
-/// The files that were written, in order.
-pub type Written = Vec<PathBuf>;
-
-/// Public files by name, in the order in which they are written.
-type Texts = Vec<(&'static str, String)>;
 
 /// How long a command waits for another one that changes the same keys: one list or bundle is written within a fraction of that.
 const OTHERS: Duration = Duration::from_secs(5);
@@ -587,60 +340,6 @@ impl Enroller<'_> {
             files.public("federation-authority.pem", &authority)?;
         }
         Ok(files.written)
-    }
-
-    fn open(&self, directory: &Path) -> Result<Files, EnrolError> {
-        files::directory(directory).map_err(|error| EnrolError::File(directory.to_owned(), error))?;
-        let passphrase = self.passphrase.clone().map(|passphrase| (passphrase, self.rounds));
-        Ok(Files { directory: directory.to_owned(), force: self.force, passphrase, written: Vec::new() })
-    }
-}
-
-struct Files {
-    directory: PathBuf,
-    force: bool,
-    passphrase: Option<(Passphrase, u32)>,
-    written: Written,
-}
-
-impl Files {
-    /// An error if this file would be replaced and may not be.
-    fn absent(&self, name: &str) -> Result<(), EnrolError> {
-        let path = self.directory.join(name);
-        if self.force || !path.exists() { Ok(()) } else { Err(EnrolError::Exists(path)) }
-    }
-
-    fn ppk(&mut self, name: &str, id: &PpkId, ppk: &[u8]) -> Result<(), EnrolError> {
-        let passphrase = self.passphrase.as_ref().map(|(text, rounds)| (text.as_slice(), *rounds));
-        let text = pki::write_ppk(id, ppk, passphrase)?;
-        self.put(name, text.as_bytes(), Mode::Private)
-    }
-
-    fn private(&mut self, name: &str, key: &KeyPair) -> Result<(), EnrolError> {
-        let passphrase = self.passphrase.as_ref().map(|(text, rounds)| (text.as_slice(), *rounds));
-        let text = pki::write_key(key, passphrase)?;
-        self.put(name, text.as_bytes(), Mode::Private)
-    }
-
-    fn public(&mut self, name: &str, text: &str) -> Result<(), EnrolError> {
-        self.put(name, text.as_bytes(), Mode::Public)
-    }
-
-    /// Public files, in this order.
-    fn all(&mut self, texts: Texts) -> Result<(), EnrolError> {
-        texts.into_iter().try_for_each(|(name, text)| self.public(name, &text))
-    }
-
-    fn put(&mut self, name: &str, content: &[u8], mode: Mode) -> Result<(), EnrolError> {
-        let path = self.directory.join(name);
-        match files::write(&path, content, mode, self.force) {
-            Ok(()) => {
-                self.written.push(path);
-                Ok(())
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(EnrolError::Exists(path)),
-            Err(error) => Err(EnrolError::File(path, error)),
-        }
     }
 }
 

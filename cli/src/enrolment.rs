@@ -1,12 +1,11 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
 use crate::enrol::{
-    self, ChannelFacts, Enroller, Facts, HostFacts, Passphrase, ROUNDS, Rotated, Tokens, Whose, Written,
-    request,
+    self, ChannelFacts, Enroller, Facts, HostFacts, ROUNDS, Rotated, Tokens, Whose, Written, request,
 };
 use crate::operator::Which;
 use crate::pin;
-use crate::user::{ask, line};
+use crate::typed::{Passphrase, ask, line};
 use crate::{output, site};
 use clap::{Args, Subcommand};
 use levee_policy::Site;

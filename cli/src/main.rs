@@ -40,13 +40,14 @@ mod session;
 mod site;
 mod state;
 mod status;
+mod typed;
 mod up;
 mod usage;
 mod user;
 mod why;
 mod words;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Multilevel-secure services on ordinary Linux hosts
@@ -101,7 +102,7 @@ fn main() -> ExitCode {
     if matches!(command, Command::User(_) | Command::Enrol(_) | Command::Init(_) | Command::Up(_))
         && let Err(e) = levee_sys::sandbox::forbid_dumps()
     {
-        return up::fail(e);
+        return output::fail(e);
     }
     match command {
         Command::Init(command) => command.run(),
@@ -129,7 +130,7 @@ fn main() -> ExitCode {
         Command::State(command) => command.run(),
         Command::Lab(command) => command.run(),
         Command::Words(command) => command.run(),
-        Command::Completions(command) => command.run(),
-        Command::Man(command) => command.run(),
+        Command::Completions(command) => command.run(Cli::command()),
+        Command::Man(command) => command.run(Cli::command()),
     }
 }

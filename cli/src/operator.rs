@@ -9,7 +9,7 @@ use levee_policy::LabelName;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::reload::Running;
+use crate::running::Running;
 
 /// Longer than a server takes to end a session whose label's vault must be killed for it.
 const PATIENCE: Duration = Duration::from_secs(15);

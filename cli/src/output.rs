@@ -64,6 +64,11 @@ pub fn exit(answer: Result<ExitCode, String>) -> ExitCode {
     })
 }
 
+/// The exit code of what failed, and why it did: 2.
+pub fn fail(why: impl std::fmt::Display) -> ExitCode {
+    exit(Err(why.to_string()))
+}
+
 /// What is said of a command line that is not understood, in the form that it asks for; help that it asks for is said as it is.
 pub fn misunderstood(fault: &clap::Error) -> ExitCode {
     let mut words = std::env::args_os().take_while(|word| word != "--");

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
-use crate::{Cli, explain, manual, output, words};
+use crate::{explain, manual, output, words};
 
 /// Print completions for a shell
 #[derive(Debug, clap::Args)]
@@ -22,10 +20,10 @@ pub struct Man {
 }
 
 impl Completions {
-    /// Runs the command.
-    pub fn run(self) -> ExitCode {
+    /// Runs the command, for the whole program that is given.
+    pub fn run(self, mut whole: clap::Command) -> ExitCode {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "levee", &mut text);
+        clap_complete::generate(self.shell, &mut whole, "levee", &mut text);
         let text = String::from_utf8_lossy(&text);
         let text = match self.shell {
             clap_complete::Shell::Bash => format!("{text}{}", words::BASH),
@@ -38,14 +36,14 @@ impl Completions {
 }
 
 impl Man {
-    /// Runs the command.
-    pub fn run(self) -> ExitCode {
-        output::exit(self.write().map(|()| ExitCode::SUCCESS))
+    /// Runs the command, for the whole program that is given.
+    pub fn run(self, whole: clap::Command) -> ExitCode {
+        output::exit(self.write(whole).map(|()| ExitCode::SUCCESS))
     }
 
-    fn write(&self) -> Result<(), String> {
+    fn write(&self, whole: clap::Command) -> Result<(), String> {
         std::fs::create_dir_all(&self.directory)
-            .and_then(|()| clap_mangen::generate_to(Cli::command(), &self.directory))
+            .and_then(|()| clap_mangen::generate_to(whole, &self.directory))
             .and_then(|()| std::fs::write(self.directory.join("site.toml.5"), explain::man_page()))
             .and_then(|()| std::fs::write(self.directory.join("levee-audit.5"), manual::audit()))
             .and_then(|()| manual::complete(&self.directory.join("levee.1")))
@@ -82,6 +80,8 @@ fn asking(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cli;
+    use clap::CommandFactory;
 
     #[test]
     fn every_command_is_defined_without_contradiction_and_says_what_it_does() {
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn each_command_has_a_man_page() {
         let directory = tempfile::tempdir().unwrap();
-        Man { directory: directory.path().to_owned() }.write().unwrap();
+        Man { directory: directory.path().to_owned() }.write(Cli::command()).unwrap();
         let page = std::fs::read_to_string(directory.path().join("levee-check.1")).unwrap();
         assert!(page.contains("every problem with its place and remedy"), "{page}");
         assert!(directory.path().join("levee-user-add.1").exists());

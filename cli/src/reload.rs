@@ -11,7 +11,7 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::output::{self, count};
-use crate::{running, up};
+use crate::running::{self, Running};
 
 /// Have a running server, or a workstation's part, go on with new keys, and read the authority's revocation list anew: whoever it names is cut
 ///
@@ -28,7 +28,7 @@ impl Reload {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let reload = || -> Result<(), String> {
-            up::must_be_root()?;
+            running::must_be_root()?;
             let run = self.run.map_or_else(running::only_run, Ok)?;
             let running = Running::of(&run)?;
             let bundle = running.config.is_dir();
@@ -50,7 +50,7 @@ impl Reload {
                 read => read?,
             };
             let read = read + of_servers.as_deref().unwrap_or_default();
-            up::signal(&run, Signal::USR1)?;
+            running::signal(&run, Signal::USR1)?;
             output::said(&read)?;
             for path in keys {
                 output::said(&format!(
@@ -69,89 +69,7 @@ impl Reload {
             }
             Ok(())
         };
-        reload().map_or_else(up::fail, |()| ExitCode::SUCCESS)
-    }
-}
-
-/// What stands for the keys of a server, below its state directory.
-const KEYS: [&str; 8] = [
-    "authority/ca.pem",
-    "server/chain.pem",
-    "server/ike-chain.pem",
-    "server/audit.pub",
-    "server/federation-chain.pem",
-    "server/federation-authority.pem",
-    "layer/chain.pem",
-    "layer/authority.pem",
-];
-
-/// What a warden was started with.
-pub struct Running {
-    /// The site file, or a workstation's bundle.
-    pub config: PathBuf,
-    /// The revocation list that it reads.
-    list: PathBuf,
-}
-
-impl Running {
-    /// What runs with this run directory.
-    pub fn of(run: &Path) -> Result<Self, String> {
-        let nothing = || format!("nothing runs in {}", run.display());
-        let pid = fs::read_to_string(run.join("lock")).map_err(|_| nothing())?;
-        let line = fs::read(format!("/proc/{}/cmdline", pid.trim())).map_err(|_| nothing())?;
-        Self::read(&line).ok_or_else(nothing)
-    }
-
-    /// What is said of a site file that has changed.
-    fn not_read(&self) -> String {
-        format!(
-            "{} has changed since the start and is not read anew: `levee down`, then `levee up`",
-            self.config.display()
-        )
-    }
-
-    /// From a command line as /proc has it.
-    fn read(line: &[u8]) -> Option<Self> {
-        let words: Vec<&str> =
-            line.split(|byte| *byte == 0).map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
-        let after = |flag: &str| {
-            let at = words.iter().position(|word| *word == flag)?;
-            words.get(at + 1).map(PathBuf::from)
-        };
-        if let Some(bundle) = after("--workstation") {
-            return Some(Self { list: bundle.join("ca.crl"), config: bundle });
-        }
-        Some(Self { config: after("--server")?, list: after("--state")?.join("authority/ca.crl") })
-    }
-
-    /// A server's state directory.
-    pub fn state(&self) -> Option<&Path> {
-        self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file())
-    }
-
-    /// A server's public halves that are newer than its start.
-    fn new_keys(&self, run: &Path) -> Vec<PathBuf> {
-        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-        let Some(state) = self.state() else { return Vec::new() };
-        let started = changed(&run.join("lock"));
-        let ppks = state.join("server/ppk");
-        let channels = state.join("channels");
-        let places = [ppks.clone(), ppks.join("former"), channels.clone(), channels.join("next")];
-        let ppks = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
-        let all = KEYS.iter().map(|file| state.join(file)).chain(ppks.map(|entry| entry.path()));
-        all.filter(|path| path.is_file() && changed(path) > started).collect()
-    }
-
-    /// Whether a key was rotated that the server has not told its audit log of.
-    fn has_rotated(&self) -> bool {
-        let all = self.state().and_then(|state| fs::read_dir(state.join("rotated")).ok());
-        all.is_some_and(|mut all| all.next().is_some())
-    }
-
-    /// Whether the site file is newer than the server.
-    pub fn is_changed(&self, run: &Path) -> bool {
-        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-        self.config.is_file() && changed(&self.config) > changed(&run.join("lock"))
+        output::exit(reload().map(|()| ExitCode::SUCCESS))
     }
 }
 
@@ -187,17 +105,6 @@ fn told(path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_runs_is_known_by_its_command_line() {
-        let server =
-            Running::read(b"/usr/lib/levee/levee-warden\0--server\0/etc/a.toml\0--state\0/s\0--run\0/r\0")
-                .unwrap();
-        assert_eq!((server.config, server.list), ("/etc/a.toml".into(), "/s/authority/ca.crl".into()));
-        let workstation = Running::read(b"levee-warden\0--workstation\0/b\0--state\0/s\0").unwrap();
-        assert_eq!(workstation.list, PathBuf::from("/b/ca.crl"));
-        assert!(Running::read(b"sleep\x0010\x00").is_none() && Running::read(b"").is_none());
-    }
 
     #[test]
     fn where_there_is_no_list_nothing_is_done_and_that_is_said() {

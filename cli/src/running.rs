@@ -1,7 +1,10 @@
-//! Which server or workstation of this host is meant, where nobody says.
+//! What runs on this host: which server or workstation is meant where nobody says, what it was started with, and telling it something.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Said where no run directory is found.
 const NOTHING: &str =
@@ -33,6 +36,115 @@ pub fn only_with(runs: &Path, file: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// What stands for the keys of a server, below its state directory.
+const KEYS: [&str; 8] = [
+    "authority/ca.pem",
+    "server/chain.pem",
+    "server/ike-chain.pem",
+    "server/audit.pub",
+    "server/federation-chain.pem",
+    "server/federation-authority.pem",
+    "layer/chain.pem",
+    "layer/authority.pem",
+];
+
+/// What a warden was started with.
+pub struct Running {
+    /// The site file, or a workstation's bundle.
+    pub config: PathBuf,
+    /// The revocation list that it reads.
+    pub list: PathBuf,
+}
+
+impl Running {
+    /// What runs with this run directory.
+    pub fn of(run: &Path) -> Result<Self, String> {
+        let nothing = || format!("nothing runs in {}", run.display());
+        let pid = fs::read_to_string(run.join("lock")).map_err(|_| nothing())?;
+        let line = fs::read(format!("/proc/{}/cmdline", pid.trim())).map_err(|_| nothing())?;
+        Self::read(&line).ok_or_else(nothing)
+    }
+
+    /// What is said of a site file that has changed.
+    pub fn not_read(&self) -> String {
+        format!(
+            "{} has changed since the start and is not read anew: `levee down`, then `levee up`",
+            self.config.display()
+        )
+    }
+
+    /// From a command line as /proc has it.
+    fn read(line: &[u8]) -> Option<Self> {
+        let words: Vec<&str> =
+            line.split(|byte| *byte == 0).map(std::str::from_utf8).collect::<Result<_, _>>().ok()?;
+        let after = |flag: &str| {
+            let at = words.iter().position(|word| *word == flag)?;
+            words.get(at + 1).map(PathBuf::from)
+        };
+        if let Some(bundle) = after("--workstation") {
+            return Some(Self { list: bundle.join("ca.crl"), config: bundle });
+        }
+        Some(Self { config: after("--server")?, list: after("--state")?.join("authority/ca.crl") })
+    }
+
+    /// A server's state directory.
+    pub fn state(&self) -> Option<&Path> {
+        self.list.parent().and_then(Path::parent).filter(|_| self.config.is_file())
+    }
+
+    /// A server's public halves that are newer than its start.
+    pub fn new_keys(&self, run: &Path) -> Vec<PathBuf> {
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        let Some(state) = self.state() else { return Vec::new() };
+        let started = changed(&run.join("lock"));
+        let ppks = state.join("server/ppk");
+        let channels = state.join("channels");
+        let places = [ppks.clone(), ppks.join("former"), channels.clone(), channels.join("next")];
+        let ppks = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+        let all = KEYS.iter().map(|file| state.join(file)).chain(ppks.map(|entry| entry.path()));
+        all.filter(|path| path.is_file() && changed(path) > started).collect()
+    }
+
+    /// Whether a key was rotated that the server has not told its audit log of.
+    pub fn has_rotated(&self) -> bool {
+        let all = self.state().and_then(|state| fs::read_dir(state.join("rotated")).ok());
+        all.is_some_and(|mut all| all.next().is_some())
+    }
+
+    /// Whether the site file is newer than the server.
+    pub fn is_changed(&self, run: &Path) -> bool {
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        self.config.is_file() && changed(&self.config) > changed(&run.join("lock"))
+    }
+}
+
+/// What root alone can do.
+pub fn must_be_root() -> Result<(), String> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err("this needs root, to make namespaces and give each process its own uid: run it with sudo. \
+         `levee doctor` shows what else this host has and lacks"
+        .to_owned())
+}
+
+/// Sends a signal to the warden that runs in a directory; its lock, and its number.
+pub fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> {
+    let path = run.join("lock");
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
+    let pid = fs::read_to_string(&path).map_err(|e| at(&e))?;
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
+    // Opened before the lock is tried: if the lock is held then, this is the process that holds it.
+    let warden = pidfd_open(pid, PidfdFlags::empty());
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        return Err(format!("nothing runs in {}", run.display()));
+    }
+    let warden = warden.map_err(|e| at(&e))?;
+    pidfd_send_signal(&warden, signal).map_err(|e| at(&e))?;
+    Ok((file, pid))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,5 +163,16 @@ mod tests {
         fs::write(place.path().join("fleet/lock"), "2").unwrap();
         let said = found().unwrap_err();
         assert!(said.contains("--run") && said.contains("/fleet, ") && said.ends_with("/harbour"), "{said}");
+    }
+
+    #[test]
+    fn what_runs_is_known_by_its_command_line() {
+        let server =
+            Running::read(b"/usr/lib/levee/levee-warden\0--server\0/etc/a.toml\0--state\0/s\0--run\0/r\0")
+                .unwrap();
+        assert_eq!((server.config, server.list), ("/etc/a.toml".into(), "/s/authority/ca.crl".into()));
+        let workstation = Running::read(b"levee-warden\0--workstation\0/b\0--state\0/s\0").unwrap();
+        assert_eq!(workstation.list, PathBuf::from("/b/ca.crl"));
+        assert!(Running::read(b"sleep\x0010\x00").is_none() && Running::read(b"").is_none());
     }
 }

@@ -11,7 +11,7 @@ use levee_policy::{LabelName, ServiceName};
 
 use crate::operator::{Which, try_label};
 use crate::output::{self, shown};
-use crate::reload::Running;
+use crate::running::Running;
 use crate::site;
 
 /// How long a service may take to start; one that ends within two seconds has not started.

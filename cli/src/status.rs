@@ -17,7 +17,7 @@ use crate::cost;
 use crate::keys;
 use crate::operator::Which;
 use crate::output::{self, count, shown, table};
-use crate::reload::Running;
+use crate::running::Running;
 use crate::usage::{self, Daemon};
 use levee_sys::cgroup::Usage;
 

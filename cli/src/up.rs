@@ -1,12 +1,13 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
-use crate::running::only_run;
-use crate::user::{ask, line};
+use crate::output::fail;
+use crate::running::{must_be_root, only_run, signal};
+use crate::typed::{ask, line};
 use levee_ipc::warden::layer::KEYS_UID;
 use levee_policy::site::Assurance;
 use levee_policy::{LabelName, Range, Site};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -67,19 +68,6 @@ pub struct Plan {
     /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-}
-
-pub(crate) fn fail(message: impl std::fmt::Display) -> ExitCode {
-    crate::output::exit(Err(message.to_string()))
-}
-
-pub(crate) fn must_be_root() -> Result<(), String> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    Err("this needs root, to make namespaces and give each process its own uid: run it with sudo. \
-         `levee doctor` shows what else this host has and lacks"
-        .to_owned())
 }
 
 /// The site's name, to find the default directories; the warden checks the rest.
@@ -251,8 +239,7 @@ impl Up {
             .arg(&programs);
         if let Some(text) = &text {
             let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-            let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-            warden.args(["--checked", &digits]);
+            warden.args(["--checked", &levee_policy::audit::hex(digest.as_ref())]);
         }
         let keys = if self.workstation { self.config.clone() } else { state.join("server") };
         let passphrase = passphrase(self.passphrase_file.as_deref(), &keys)?;
@@ -335,23 +322,6 @@ impl Down {
         }
         Ok(())
     }
-}
-
-/// Sends a signal to the warden that runs in a directory; its lock, and its number.
-pub(crate) fn signal(run: &Path, signal: Signal) -> Result<(File, Pid), String> {
-    let path = run.join("lock");
-    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let file = File::open(&path).map_err(|_| format!("nothing runs in {}", run.display()))?;
-    let pid = fs::read_to_string(&path).map_err(|e| at(&e))?;
-    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(|| at(&"it names no process"))?;
-    // Opened before the lock is tried: if the lock is held then, this is the process that holds it.
-    let warden = pidfd_open(pid, PidfdFlags::empty());
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-        return Err(format!("nothing runs in {}", run.display()));
-    }
-    let warden = warden.map_err(|e| at(&e))?;
-    pidfd_send_signal(&warden, signal).map_err(|e| at(&e))?;
-    Ok((file, pid))
 }
 
 impl Plan {

@@ -3,7 +3,7 @@
 //! `STATE/sessiond/credentials/USER` has one line, a PHC string. sessiond reads it, and writes it anew when
 //! the person changes the password over the trusted path.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,11 +18,11 @@ use levee_sys::lock::Lock;
 use qrcode::QrCode;
 use qrcode::render::unicode::Dense1x2;
 use ring::rand::{SecureRandom, SystemRandom};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
 use crate::enrol::files::{self, Mode};
 use crate::operator::Which;
+use crate::typed::{ask, line};
 use crate::{output, site};
 
 /// Passwords are of so many bytes, here as over the trusted path.
@@ -246,32 +246,6 @@ fn password(name: &UserName) -> Result<Zeroizing<Vec<u8>>, String> {
     Ok(password)
 }
 
-/// The first line, without its end.
-pub fn line(from: impl BufRead) -> Result<Zeroizing<Vec<u8>>, String> {
-    // Room for all of it, so that growing leaves no copy behind.
-    let mut text = Zeroizing::new(Vec::with_capacity(1024));
-    from.take(1024).read_until(b'\n', &mut text).map_err(|e| format!("standard input: {e}"))?;
-    while let Some(b'\n' | b'\r') = text.last() {
-        text.pop();
-    }
-    Ok(text)
-}
-
-/// Asks on the terminal, with echo off meanwhile.
-pub fn ask(prompt: &str) -> Result<Zeroizing<Vec<u8>>, String> {
-    let stdin = io::stdin();
-    let fault = |e: rustix::io::Errno| format!("the terminal: {e}");
-    let before = tcgetattr(&stdin).map_err(fault)?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    silent.local_modes.insert(LocalModes::ECHONL);
-    eprint!("{prompt}");
-    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(fault)?;
-    let answer = line(stdin.lock());
-    tcsetattr(&stdin, OptionalActions::Flush, &before).map_err(fault)?;
-    answer
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -305,11 +279,5 @@ mod tests {
         assert_eq!(std::fs::read(directory.path().join("ada")).unwrap(), before);
         store(directory.path(), &ada, b"another one", true).unwrap();
         assert_ne!(std::fs::read(directory.path().join("ada")).unwrap(), before);
-    }
-
-    #[test]
-    fn the_first_line_without_its_end_is_the_password() {
-        assert_eq!(*line(&b"correct horse\r\nmore"[..]).unwrap(), b"correct horse");
-        assert_eq!(*line(&b"correct horse"[..]).unwrap(), b"correct horse");
     }
 }

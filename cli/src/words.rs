@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use levee_policy::{Range, Site, Vocabulary};
 
 use crate::operator::Which;
-use crate::reload::Running;
+use crate::running::Running;
 use crate::{output, site};
 
 /// The most that are offered; a lattice can have any number of labels.

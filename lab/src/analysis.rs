@@ -7,8 +7,9 @@
 //! is beyond the floor.
 
 use crate::design::Layout;
-use crate::experiment::{Drive, Experiment, Form, Home, Mediation, Path, Use};
+use crate::experiment::{Drive, Experiment, Form, Mediation, Path, Use};
 use crate::paper::measure;
+use crate::place::Home;
 use crate::sample::{Flag, Manifest, SCHEMA, Sample};
 use crate::stats::{self, Interval, factorial, interval, p_value, series};
 use crate::tools::Tool;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{fs, process};
 
 use crate::netns::{Namespace, inside, tool};
-use crate::site::{Removed, Up, compartment, programs, quiet, text};
+use crate::operate::{Removed, Up, compartment, programs, quiet, text};
 
 const LABEL: &str = "LOW";
 /// The network's interface.

@@ -1,8 +1,8 @@
 //! How long the end of a session takes: from the person's word until it is acknowledged. With another server of the federation,
 //! that is when it has cut the session, too.
 
-use crate::experiment::Home;
 use crate::host::now;
+use crate::place::Home;
 use crate::stand::Stand;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

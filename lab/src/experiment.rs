@@ -1,6 +1,7 @@
 //! An experiment as data: factors, arms, workloads, forms. The files are under `experiments/`.
 
 use crate::design::Layout;
+use crate::place::Home;
 use crate::tools::Tool;
 use crate::workload::Kind;
 use serde::{Deserialize, Serialize};
@@ -94,16 +95,6 @@ impl Mediation {
     pub fn is_by_connection(self) -> bool {
         !matches!(self, Mediation::None | Mediation::Direct)
     }
-}
-
-/// Which server holds the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Home {
-    /// The one that serves.
-    Here,
-    /// Another of the federation.
-    Elsewhere,
 }
 
 /// What the laboratory has to build for an arm.

@@ -10,15 +10,21 @@
 //! forwards anything for another.
 
 use crate::netns::{Namespace, tool};
+use crate::operate::{Up, programs, text, wait_for};
 use crate::role::Role;
 use crate::server::Server;
-use crate::site::{OUTER, OUTSIDE, Up, programs, text, wait_for};
 use crate::tools::within;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::{fs, io};
+
+/// The link between workstation and server.
+pub(crate) const OUTER: &str = "outer";
+
+/// The server's outer address, which its site names, and the workstation's.
+pub(crate) const OUTSIDE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 11)];
 
 /// A server of the laboratory's sites, as its site file has it.
 #[derive(Debug)]

@@ -10,14 +10,17 @@
 
 use crate::client::Target;
 use crate::counters::Net;
-use crate::experiment::{Drive, Home, Mediation, Path as Way};
+use crate::experiment::{Drive, Mediation, Path as Way};
+use crate::federation::OUTER;
 use crate::federation::{FIRST, Member, SECOND};
 use crate::netns::{Group, Namespace, inside, pin_congestion, tool, usage};
+use crate::operate::{PATIENCE, Removed, Up, text, visible, wait_for};
+use crate::place::Home;
 use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::server::{Server, give_pool, serve_as};
-use crate::site::{OUTER, PATIENCE, Removed, Signed, USER, Up, text, visible, wait_for};
+use crate::site::{Signed, USER};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;

@@ -24,6 +24,7 @@ pub mod leak;
 pub mod levee;
 pub mod mediate;
 pub mod netns;
+mod operate;
 pub mod paper;
 mod partitions;
 pub mod place;

@@ -3,8 +3,8 @@
 
 use crate::compartment::{Server, head};
 use crate::netns::Namespace;
+use crate::operate::{text, wait_for};
 use crate::processes::{descendants, name, processes};
-use crate::site::{text, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::PathBuf;

@@ -1,9 +1,19 @@
 //! Where a trial runs.
 
 use crate::client::Target;
-use crate::experiment::Home;
 use crate::role::Role;
+use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
+
+/// Which server holds the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Home {
+    /// The one that serves.
+    Here,
+    /// Another of the federation.
+    Elsewhere,
+}
 
 /// Where an arm's client runs, and what it talks to.
 #[derive(Clone, Debug)]

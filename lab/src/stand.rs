@@ -3,11 +3,11 @@
 use crate::client::Target;
 use crate::counters::Net;
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Home, Path};
+use crate::experiment::{Arm, Drive, Path};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Group, Namespace, pin_congestion};
-use crate::place::Place;
+use crate::place::{Home, Place};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::server::{Server, give_pool, serve_as, usable};

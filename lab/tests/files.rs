@@ -3,8 +3,8 @@
 
 use levee_lab::analysis::Summary;
 use levee_lab::endings::Ending;
-use levee_lab::experiment::Home;
 use levee_lab::host::Env;
+use levee_lab::place::Home;
 use levee_lab::sample::{Manifest, SCHEMA, Sample};
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -3,6 +3,7 @@
 use levee_ipc::client::{Consent, Release, ReleaseId, Released};
 use levee_ipc::tpe::Command;
 use levee_ipc::visible;
+use levee_policy::audit::hex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
@@ -39,14 +40,6 @@ pub fn command(number: Option<u64>, pass: Option<Digest>, refuse: Option<Digest>
         (None, Some(Digest(digest))) => Command::Release { id, digest, consent: Consent::Refuse },
         (None, None) => Command::ShowRelease(id),
     }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().fold(String::new(), |mut text, octet| {
-        // A String takes all that is written to it.
-        let _ = write!(text, "{octet:02x}");
-        text
-    })
 }
 
 /// Messages that wait, as JSON.

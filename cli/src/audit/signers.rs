@@ -1,7 +1,7 @@
 //! Who signs the audit log's checkpoints: a key, and those that followed it, each vouched for by the one before it (`levee enrol rotate
 //! SITE audit`).
 
-use super::{fault, small};
+use super::read::{fault, small};
 use levee_policy::audit::{SUCCESSION, succession_message};
 use pkcs8::der::pem;
 use ring::signature::{ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, UnparsedPublicKey};

@@ -1,12 +1,25 @@
 //! What sessions' tunnels were to cost by the laboratory's prices, beside what they have really used.
 
-use super::{SessionCost, Time, Traffic, seconds};
+use super::used::{Time, Traffic, seconds};
 use levee_ipc::operator::{Priced, ServerStatus};
 use levee_ipc::vault::SaReport;
 use levee_prices::{Carried, Prices, Unpriced};
 use serde::Serialize;
 
-/// Of one session.
+/// A session, as far as one can tell it from others at its label: their packets go through one vault and to the same services.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub(super) struct SessionCost {
+    pub(super) id: String,
+    pub(super) label: String,
+    /// Under the keys that it has now.
+    #[serde(flatten)]
+    pub(super) traffic: Traffic,
+    /// What that was to cost, and what it has.
+    #[serde(flatten)]
+    pub(super) forecast: Forecast,
+}
+
+/// What it was to cost, and what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Forecast {

@@ -1,5 +1,6 @@
 //! The authorities that sign: the site's, and the one of etcd and its clients. Whose private key is in a file, or in a token.
 
+use super::error::TokenFault;
 use super::pki::{self, PkiError};
 use super::token::{TokenKey, Uri};
 use super::{EnrolError, Enroller, Facts, Files, Written, swap};
@@ -160,51 +161,6 @@ fn uri_in(directory: &Path, name: &str) -> Result<Option<Uri>, EnrolError> {
         Ok(text) => Uri::parse(text.trim()).map(Some).map_err(|why| EnrolError::Request(path, why)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(EnrolError::File(path, error)),
-    }
-}
-
-/// Why an authority's key and its token do not fit.
-#[derive(Debug)]
-pub enum TokenFault {
-    /// The key is in a token, by this file, and in a file as well.
-    TwoKeys(PathBuf),
-    /// The key is in a token, by this file, and it is not said which key of which token the other one is to have.
-    InToken(PathBuf),
-    /// The authority is there, and its key is not the one of the token that was named.
-    NotThisToken(PathBuf),
-    /// The second tunnel's keys are of a kind that tokens seldom have.
-    SecondTunnel,
-}
-
-impl From<TokenFault> for EnrolError {
-    fn from(fault: TokenFault) -> Self {
-        Self::Token(fault)
-    }
-}
-
-impl fmt::Display for TokenFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TwoKeys(path) => write!(
-                f,
-                "{} says that the authority's key is in a token, and a file beside it has a key: remove the one that is not its",
-                path.display()
-            ),
-            Self::InToken(path) => write!(
-                f,
-                "the authority's key is in a token, by {}: say which key the new one has: --token URI (another object= where one \
-                 follows the other)",
-                path.display()
-            ),
-            Self::NotThisToken(path) => write!(
-                f,
-                "{} is there already, with another key: levee enrol rotate SITE authority --token URI has one in a token follow it",
-                path.display()
-            ),
-            Self::SecondTunnel => f.write_str(
-                "the second tunnel's authority has its key in a file (Ed25519): leave out --token",
-            ),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 use levee_ipc::device::{self, Passport, Sealed};
 use levee_ipc::federation;
 use levee_ipc::signer::PPK_ID;
+use levee_policy::audit::hex;
 use levee_policy::site::Curve;
 use levee_policy::{DomainName, HostName, PpkId, SiteName};
 use pkcs8::der::asn1::OctetStringRef;
@@ -257,7 +258,7 @@ pub fn authority(site: &SiteName, key: &impl SigningKey) -> Result<Certificate, 
 /// The authority that follows another: of another name, so that each one's revocation list is known for its own.
 pub fn next_authority(what: &str, site: &SiteName, key: &impl SigningKey) -> Result<Certificate, PkiError> {
     let digest = ring::digest::digest(&ring::digest::SHA256, key.der_bytes());
-    let short: String = digest.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let short = hex(digest.as_ref().get(..4).unwrap_or_default());
     let mut params = params(&format!("levee {what} of {site} {short}"), AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -8,7 +8,8 @@
 //! ```
 //! Of a request nothing is believed but the name and the public key, whose owner has signed it. What a certificate says is the site file's.
 
-use super::{EnrolError, Enroller, Facts, Files, Passphrase, Written, files, pki};
+use super::{EnrolError, Enroller, Facts, Files, Written, files, pki};
+use crate::typed::Passphrase;
 use levee_policy::HostName;
 use levee_policy::site::Curve;
 use rcgen::{

@@ -3,7 +3,8 @@
 //! What of a directory changes takes its place in one step ([`super::swap`]). Whoever has the old key in memory goes on with it until
 //! `levee reload`. What was done waits in `STATE/rotated`, a file for each, until the audit log says it.
 
-use super::authority::{AuthorityKey, TokenFault};
+use super::authority::AuthorityKey;
+use super::error::TokenFault;
 use super::swap::{self, Swap};
 use super::token::TokenKey;
 use super::{EnrolError, Enroller, Facts, Files, Mode, Written, files, pki};
@@ -126,11 +127,7 @@ impl Rotation {
 
 /// What a key is known by: the digest of its public half, as `openssl pkey -pubout -outform DER | sha256sum` prints it.
 fn fingerprint(key: &impl PublicKeyData) -> String {
-    digest(&SHA256, &key.subject_public_key_info())
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    audit::hex(digest(&SHA256, &key.subject_public_key_info()).as_ref())
 }
 
 impl Enroller<'_> {
@@ -566,7 +563,7 @@ pub fn unfinished(state: &Path) -> Vec<PathBuf> {
 
 mod channel;
 mod ppk;
-pub use channel::{ChannelFault, current as channel_file, next as next_channel_key, text as channel_key};
+pub use channel::{current as channel_file, next as next_channel_key, text as channel_key};
 pub use ppk::former as former_ppk;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,8 @@
 use super::*;
+use crate::typed::Passphrase;
+use levee_policy::site::Suites;
+use levee_policy::{DomainName, HostName, PpkId, SiteName};
+use rcgen::KeyPair;
 use std::os::unix::fs::PermissionsExt;
 use x509_parser::oid_registry::{OID_NIST_EC_P384, OID_SIG_ECDSA_WITH_SHA384};
 use x509_parser::prelude::{FromDer, X509Certificate, parse_x509_pem};

@@ -8,7 +8,7 @@ mod tokens;
 mod uri;
 
 use super::pki::{self, PkiError};
-use cryptoki::error::{Error, RvError};
+use cryptoki::error::Error;
 use cryptoki::mechanism::Mechanism;
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
@@ -20,6 +20,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use ring::{digest, signature};
 use std::rc::Rc;
 pub use tokens::Tokens;
+use tokens::{fault, told};
 pub use uri::Uri;
 
 /// What goes with a curve.
@@ -165,33 +166,6 @@ impl PublicKeyData for TokenKey {
 impl SigningKey for TokenKey {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
         self.signed(message).map_err(pki::unsigned)
-    }
-}
-
-fn fault(uri: &Uri, why: &str) -> PkiError {
-    PkiError(format!("{}: {why}", uri.name()))
-}
-
-/// What a token says, short, and what to do about it.
-fn told(error: &Error) -> String {
-    let Error::Pkcs11(rv, function) = error else { return error.to_string() };
-    match rv {
-        RvError::PinIncorrect => "the PIN is wrong (after some more the token locks itself)".to_owned(),
-        RvError::PinLenRange | RvError::PinInvalid => {
-            "the PIN is wrong: it cannot be one of this token's".to_owned()
-        }
-        RvError::PinLocked => "the token's PIN is locked: its security officer sets another".to_owned(),
-        RvError::PinExpired => "the PIN has expired: set another with the token's own tool".to_owned(),
-        RvError::UserPinNotInitialized => {
-            "the token has no PIN yet: set one with the token's own tool".to_owned()
-        }
-        RvError::TokenNotPresent | RvError::DeviceRemoved => {
-            "the token was removed: put it back, and try again".to_owned()
-        }
-        RvError::TokenWriteProtected => {
-            "the token is write-protected: it makes no key, and destroys none".to_owned()
-        }
-        rv => format!("{rv:?} by {function:?}"),
     }
 }
 

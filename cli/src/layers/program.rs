@@ -1,6 +1,7 @@
 //! A program, by what is really linked into it; and a certificate.
 
 use goblin::elf::Elf;
+use levee_policy::audit::hex;
 use levee_policy::layers::{Evidence, Layer, Part, Seen};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -136,7 +137,7 @@ pub fn certificate(path: &Path) -> Result<Certificate, String> {
     let (_, certificate) = X509Certificate::from_der(&der).map_err(|e| fault(&e))?;
     let spki = certificate.public_key();
     let sum = ring::digest::digest(&ring::digest::SHA256, spki.raw);
-    let key = sum.as_ref().iter().take(8).map(|octet| format!("{octet:02x}")).collect::<String>();
+    let key = hex(sum.as_ref().get(..8).unwrap_or_default());
     let kind = match spki.algorithm.algorithm.to_id_string().as_str() {
         "1.2.840.10045.2.1" => "EC".to_owned(),
         "1.3.101.112" => "Ed25519".to_owned(),

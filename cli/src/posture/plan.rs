@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::operator::Which;
 use crate::output::table;
 use crate::output::{self, shown};
-use crate::reload::Running;
+use crate::running::Running;
 
 /// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]

@@ -8,8 +8,13 @@
 //! 36  sealed: a symbol, or of a beat the number of the next message; then the tag, 16 octets
 //! ```
 
-use crate::BLOCK;
 use levee_esp::{NONCE, TAG};
+
+/// Octets of a message at most.
+pub const MESSAGE: usize = 64 << 10;
+
+/// Octets of a block at most: two of the longest messages, how long each is, and the number of the first.
+pub const BLOCK: usize = 2 * (MESSAGE + 4) + 8;
 
 /// Octets of a header.
 pub const HEADER: usize = 36;

@@ -23,17 +23,11 @@ mod receive;
 mod seal;
 mod send;
 
-pub use header::{HEADER, Header, Kind, Malformed, OVERHEAD, Run};
+pub use header::{BLOCK, HEADER, Header, Kind, MESSAGE, Malformed, OVERHEAD, Run};
 pub use keys::Keys;
 pub use receive::{Counts, Heard, Place, Receiver};
 pub use seal::{KEY, Secret};
 pub use send::Sender;
-
-/// Octets of a message at most.
-pub const MESSAGE: usize = 64 << 10;
-
-/// Octets of a block at most: two of the longest messages, how long each is, and the number of the first.
-pub const BLOCK: usize = 2 * (MESSAGE + 4) + 8;
 
 /// Repair symbols of a block beside the share that the site says: of a small block that share is one or two, and more get lost by chance.
 const MORE_REPAIR: u32 = 4;

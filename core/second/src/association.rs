@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use levee_esp::{Aead, AeadProvider, Suite};
 use zeroize::Zeroizing;
 
-use crate::Half;
 use crate::plain::Plain;
 
 /// SPI, sequence number, IV.
@@ -14,6 +13,15 @@ const HEAD: usize = 16;
 const TAG: usize = 16;
 /// Sequence numbers that the window covers, the highest seen among them.
 const WINDOW: i128 = 8_192;
+
+/// One direction of a pair: an SPI and its keying material, key and salt.
+#[derive(Clone, Copy)]
+pub struct Half<'a> {
+    /// The SPI, chosen by the receiver.
+    pub spi: u32,
+    /// The key, then the salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
+    pub material: &'a [u8],
+}
 
 /// The key of one direction.
 struct Key {

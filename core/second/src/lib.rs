@@ -27,6 +27,7 @@ use fragments::Wakes;
 use packet::Packet;
 use policy::Says;
 
+pub use association::Half;
 pub use plain::Plain;
 pub use policy::Row;
 
@@ -40,15 +41,6 @@ pub struct Outer {
     pub address: SocketAddr,
     /// The socket.
     pub socket: u8,
-}
-
-/// One direction of a pair: an SPI and its keying material, key and salt.
-#[derive(Clone, Copy)]
-pub struct Half<'a> {
-    /// The SPI, chosen by the receiver.
-    pub spi: u32,
-    /// The key, then the salt of 4 bytes (RFC 4106 8.1, RFC 7634 2).
-    pub material: &'a [u8],
 }
 
 /// Why keys are not taken.

@@ -24,14 +24,6 @@ pub(crate) struct Accesses {
     waiting: Vec<(Asker, BTreeSet<SessionId>)>,
 }
 
-/// Who has asked for a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asker {
-    /// An owner, by the request of this number.
-    Client(ClientId, u64),
-    Operator(OperatorId),
-}
-
 impl Accesses {
     fn said(&self, label: &LabelName, service: &ServiceName, user: &UserName) -> Option<bool> {
         // The key is owned, and there are few.

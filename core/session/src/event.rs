@@ -1,5 +1,6 @@
 //! What the state machine hears and what it says: its whole interface with the world.
 
+pub use crate::federation::InForce;
 use crate::federation::{Publication, Setting, Shared};
 use crate::{SessionId, Stored, Time};
 use levee_policy::audit::Event as Entry;
@@ -188,15 +189,6 @@ pub struct Wish {
     pub lasting: Option<Duration>,
     /// Why, in the operator's words.
     pub reason: String,
-}
-
-/// A posture in force.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct InForce {
-    /// Which.
-    pub name: PostureName,
-    /// Until then, where there is an end.
-    pub until: Option<Time>,
 }
 
 /// Whether a person reaches a service at a label, as one of its owners or an operator has said.

@@ -21,18 +21,6 @@ const SELDOM: Duration = Duration::from_secs(5);
 /// So long after this server's sessions had to follow, the other servers' had to: by then what was set has reached them.
 const ELSEWHERE: Duration = Duration::from_secs(15);
 
-/// A change, until it is recorded.
-#[derive(Debug)]
-pub(crate) struct Change {
-    /// `None`: time has brought it, or another server.
-    operator: Option<OperatorId>,
-    /// The server that has said it.
-    from: Option<DomainName>,
-    to: Setting,
-    name: String,
-    follow: Duration,
-}
-
 /// A change that is recorded, until nothing is left that it does not allow.
 struct Moving {
     operator: Option<OperatorId>,
@@ -165,7 +153,7 @@ impl Sessions {
         }
     }
 
-    fn posture_change(&self, operator: OperatorId, wish: &Wish, now: Time) -> Result<Change, String> {
+    fn posture_change(&self, operator: OperatorId, wish: &Wish, now: Time) -> Result<PostureChange, String> {
         if self.postures().1 {
             return Err("another change of posture is under way".to_owned());
         }
@@ -175,7 +163,7 @@ impl Sessions {
         let Some(name) = &wish.posture else {
             let (name, follow) = (Posture::DEFAULT.to_owned(), Posture::FOLLOW);
             let to = self.next_setting(Vec::new())?;
-            return Ok(Change { operator: Some(operator), from: None, to, name, follow });
+            return Ok(PostureChange { operator: Some(operator), from: None, to, name, follow });
         };
         let Some(posture) = self.site.postures().iter().find(|one| one.name() == name) else {
             let all: Vec<&str> = self.site.postures().iter().map(|one| one.name().as_str()).collect();
@@ -185,7 +173,7 @@ impl Sessions {
         let until = wish.lasting.map(|lasting| now.after(lasting));
         let to = others.cloned().chain([InForce { name: name.clone(), until }]).collect();
         let to = self.next_setting(to)?;
-        Ok(Change {
+        Ok(PostureChange {
             operator: Some(operator),
             from: None,
             to,
@@ -239,7 +227,10 @@ impl Sessions {
         let follow = known.map(Posture::follow).max().unwrap_or(Posture::FOLLOW);
         let said = format!("{}, after {}", said_by(&from, &setting), named(&self.postures.setting.in_force));
         let name = named(&setting.in_force);
-        self.record_posture(Change { operator: None, from: Some(from), to: setting, name, follow }, said);
+        self.record_posture(
+            PostureChange { operator: None, from: Some(from), to: setting, name, follow },
+            said,
+        );
         true
     }
 
@@ -276,16 +267,16 @@ impl Sessions {
         self.say(Output::Operator(operator, result));
     }
 
-    fn record_posture(&mut self, change: Change, said: String) {
+    fn record_posture(&mut self, change: PostureChange, said: String) {
         self.postures.recording = true;
         let (entries, changes) =
             (vec![entry(&change.name, said)], vec![crate::Change::Postures(change.to.clone())]);
         self.commit(Purpose::Posture(change), entries, changes);
     }
 
-    pub(crate) fn posture_recorded(&mut self, change: Change, durable: bool, now: Time) {
+    pub(crate) fn posture_recorded(&mut self, change: PostureChange, durable: bool, now: Time) {
         self.postures.recording = false;
-        let Change { operator, from, to, name, follow } = change;
+        let PostureChange { operator, from, to, name, follow } = change;
         if !durable {
             match operator {
                 Some(operator) => self.say(Output::Operator(operator, Err(NOT_RECORDED.to_owned()))),
@@ -599,6 +590,9 @@ impl Sessions {
         let (name, said) = (named(&to), format!("the time of {} is over", named(&ended)));
         // Where it cannot be counted, time brings nothing more: what is in force stays.
         let Ok(to) = self.next_setting(to) else { return };
-        self.record_posture(Change { operator: None, from: None, to, name, follow: Posture::FOLLOW }, said);
+        self.record_posture(
+            PostureChange { operator: None, from: None, to, name, follow: Posture::FOLLOW },
+            said,
+        );
     }
 }

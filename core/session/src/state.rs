@@ -1,10 +1,12 @@
 //! The states of clients, sessions and labels. Each variant holds what is known in that state and nothing else.
 
 use crate::event::{ClientId, CommitId, Consent, CutId, Entering, OperatorId, ReleaseId};
+use crate::federation::Setting;
 use crate::stored::Stored;
 use crate::{SessionId, Time};
 use levee_policy::{DomainName, Grant, HostName, LabelName, UserName, decision};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A trusted path.
 pub(crate) struct Client {
@@ -278,9 +280,9 @@ pub(crate) enum Purpose {
     /// An operator enters a label.
     Enter(OperatorId, LabelName, Entering),
     /// A change of posture.
-    Posture(crate::posture::Change),
+    Posture(PostureChange),
     /// Who reaches a service.
-    Access(crate::access::Asker, Grant<decision::ChangeAccess>),
+    Access(Asker, Grant<decision::ChangeAccess>),
     /// A session of another server.
     Appear(SessionId),
     /// Nobody waits for it.
@@ -298,3 +300,23 @@ pub(crate) enum Timer {
 }
 
 pub(crate) type Clients = BTreeMap<ClientId, Client>;
+
+/// Who has asked for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// An owner, by the request of this number.
+    Client(ClientId, u64),
+    Operator(OperatorId),
+}
+
+/// A change of posture, until it is recorded.
+#[derive(Debug)]
+pub(crate) struct PostureChange {
+    /// `None`: time has brought it, or another server.
+    pub operator: Option<OperatorId>,
+    /// The server that has said it.
+    pub from: Option<DomainName>,
+    pub to: Setting,
+    pub name: String,
+    pub follow: Duration,
+}

@@ -10,8 +10,9 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `start` | what the warden gives |
+//! | `start` | what the warden gives, and which form that makes it |
 //! | `serve` | between two partitions: what is taken, and what is given |
+//! | `far` | the wire to another host, and its keys |
 //! | `send` | to another host |
 //! | `receive` | from another host |
 //! | `above` | the upper side, and what is counted there |
@@ -20,6 +21,8 @@
 #![forbid(unsafe_code)]
 
 mod above;
+mod far;
+mod filter;
 mod receive;
 mod send;
 mod serve;

@@ -1,7 +1,8 @@
 //! From another host: what comes is put together, and given to the reader in order and in time.
 
 use crate::above::{Above, counted};
-use crate::start::{self, FILTER, Far};
+use crate::far::{self, Far};
+use crate::filter::FILTER;
 use levee_aead::Library;
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
 use levee_ipc::warden::channel::{self, ChannelPart, Shape};
@@ -88,7 +89,7 @@ fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &mut Wire) ->
         match order {
             Order::Stop => return Ok(false),
             Order::Take(ChannelPart::Above, with) => above.came(with.one()?),
-            Order::Take(ChannelPart::Keys { .. }, with) => match start::keys(with, &wire.told) {
+            Order::Take(ChannelPart::Keys { .. }, with) => match far::keys(with, &wire.told) {
                 Ok(keys) => wire.receiver.rekey(keys),
                 Err(_) => wire.no_keys += 1,
             },

@@ -1,7 +1,8 @@
 //! To another host: what is taken below is sent, at the site's rate, whatever becomes of it.
 
 use crate::above::counted;
-use crate::start::{self, FILTER, Far};
+use crate::far::{self, Far};
+use crate::filter::FILTER;
 use levee_aead::Library;
 use levee_daemon::below::{Below, Dropped};
 use levee_daemon::pace::{Pace, Turns};
@@ -172,7 +173,7 @@ fn rekey(
     told: &channel::Wire,
     counts: &mut Counts,
 ) -> Result<(), Fatal> {
-    let current = start::keys(with, told)?.current;
+    let current = far::keys(with, told)?.current;
     let key = current.fingerprint();
     if counts.sealed.0 != key {
         sender.rekey(&current, &Library::Ring).map_err(|e| Fatal::new("seal with another key", e))?;

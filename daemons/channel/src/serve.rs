@@ -1,7 +1,7 @@
 //! Between two partitions: what is taken, and what is given.
 
 use crate::above::Above;
-use crate::start::FILTER;
+use crate::filter::FILTER;
 use levee_daemon::below::Below;
 use levee_daemon::pace::{Pace, Turns};
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};

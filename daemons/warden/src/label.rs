@@ -3,16 +3,18 @@
 mod cutting;
 pub mod ending;
 mod execute;
+mod launch;
 mod own_kernel;
 mod turning;
 mod watching;
 
+pub use cutting::{CutDone, Cutting};
+pub(crate) use launch::{command, datagrams};
+pub use own_kernel::boot;
 pub(crate) use own_kernel::spec as machine_spec;
-pub use own_kernel::{CutDone, boot};
 
 use crate::below::{self, Below};
 use crate::compartment::proto::{Offer, ToInit};
-use crate::compartment::service::{Launch, Nginx};
 use crate::compartment::{
     Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store, Watches,
 };
@@ -27,9 +29,9 @@ use crate::process::Process;
 use crate::service::{self, Note, Service};
 use crate::uids::Uids;
 use crate::{Fatal, log, selinux};
-use ipnet::IpNet;
+use launch::{addresses, inner_addresses, launch, nginx, said_label};
 use levee_ipc::warden::{CompartmentStatus, IsolationForm, Role, UpflowCounters, UpflowReport};
-use levee_policy::site::{Mode, Program, Protocol};
+use levee_policy::site::{Mode, Protocol};
 use levee_policy::{LabelName, PostureName, Site};
 use levee_sys::cgroup::Cgroup;
 use levee_sys::tun::{self, Queue};
@@ -110,15 +112,6 @@ pub struct RunningLabel {
     snapshots: bool,
     /// The last number given to a program inside.
     tickets: u64,
-}
-
-/// What comes of cutting a session's connections.
-#[derive(Debug)]
-pub enum Cutting {
-    /// How many sockets there were; `None` if that failed.
-    Done(Option<u32>),
-    /// [`RunningLabel::cuts_done`] tells.
-    Later,
 }
 
 /// An image for copies has room for at most so many full stores, however many labels there are below.
@@ -216,7 +209,7 @@ impl RunningLabel {
             let begun = machine::begin(&plan, &network, &init, log.as_fd(), logs).map_err(step)?;
             (begun.0, Some(begun.1))
         } else {
-            let compartment = Compartment::begin_with(&Plan::new(&spec), &network, &init, log.as_fd(), given);
+            let compartment = Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd(), given);
             (compartment.map_err(step)?, None)
         };
         let mut running = Self {
@@ -548,10 +541,6 @@ pub fn images(name: &LabelName, resources: &Resources<'_>) -> Vec<PathBuf> {
     [own, copies].into_iter().filter(|image| image.exists()).collect()
 }
 
-fn inner_addresses(site: &Site) -> Vec<IpNet> {
-    site.server().inner_addresses().iter().map(|address| IpNet::from(*address)).collect()
-}
-
 /// Where a label's own image is, and that of the copies.
 fn paths(name: &LabelName, stores: &Path) -> (PathBuf, PathBuf) {
     let file = name.file_name();
@@ -608,88 +597,4 @@ fn services(
         given.push((ToInit::Service(offer), fds));
     }
     Ok((services, given, mediation))
-}
-
-/// Where a service listens: at the server's inner addresses, the same for every label.
-fn addresses(site: &Site, service: &levee_policy::site::Service) -> Vec<SocketAddr> {
-    site.server().inner_addresses().iter().map(|address| SocketAddr::new(*address, service.port())).collect()
-}
-
-/// How a service is started.
-fn launch(name: &LabelName, below: &Below, site: &Site, service: &levee_policy::site::Service) -> Launch {
-    let mut launch = match nginx(name, below, site, service) {
-        Some(nginx) => nginx.launch(),
-        None if service.mode() == Mode::Itself => itself(site, service),
-        None => inherit(service, site.server().inner_addresses().len()),
-    };
-    launch.env.push(said_label(name));
-    launch
-}
-
-/// How a service's program is told its label.
-fn said_label(name: &LabelName) -> String {
-    format!("LEVEE_LABEL={name}")
-}
-
-/// The nginx of a service that is one.
-fn nginx(
-    name: &LabelName,
-    below: &Below,
-    site: &Site,
-    service: &levee_policy::site::Service,
-) -> Option<Nginx> {
-    if !matches!(service.program(), Program::Nginx) {
-        return None;
-    }
-    let named = below.names().iter().map(|name| (name.file_name(), name.clone())).collect();
-    let listen = addresses(site, service);
-    Some(Nginx {
-        service: service.name().clone(),
-        label: name.clone(),
-        below: named,
-        more: !below.is_whole(),
-        listen,
-        uploads: service.uploads(),
-        needs: service.needs().clone(),
-    })
-}
-
-/// A service given as a command that binds its port itself, and is told which.
-fn itself(site: &Site, service: &levee_policy::site::Service) -> Launch {
-    let addresses: Vec<String> =
-        addresses(site, service).iter().map(|address| address.ip().to_string()).collect();
-    let told = [format!("LEVEE_PORT={}", service.port()), format!("LEVEE_ADDRESSES={}", addresses.join(" "))];
-    command(service, told)
-}
-
-/// A service given as a command: its listeners are descriptors 3, 4, …, as systemd passes them (sd_listen_fds(3)).
-fn inherit(service: &levee_policy::site::Service, listeners: usize) -> Launch {
-    command(service, [format!("LISTEN_FDS={listeners}")])
-}
-
-/// A service given as a command, with this in its environment.
-pub(crate) fn command(
-    service: &levee_policy::site::Service,
-    told: impl IntoIterator<Item = String>,
-) -> Launch {
-    let argv = match service.program() {
-        Program::Nginx => Vec::new(),
-        Program::Command(argv) => argv.to_vec(),
-    };
-    Launch {
-        program: argv.first().cloned().unwrap_or_default(),
-        argv,
-        env: told.into_iter().chain(["PATH=/usr/bin:/usr/sbin".to_owned()]).collect(),
-        needs: service.needs().clone(),
-    }
-}
-
-/// A non-blocking UDP socket in the namespace, for a service to inherit.
-pub(crate) fn datagrams(network: &Network, address: SocketAddr) -> levee_sys::Result<OwnedFd> {
-    let open = || -> std::io::Result<OwnedFd> {
-        let socket = std::net::UdpSocket::bind(address)?;
-        socket.set_nonblocking(true)?;
-        Ok(socket.into())
-    };
-    network.make(open)?.map_err(|e| levee_sys::Error::new(format!("listen on {address}"), e))
 }

@@ -14,6 +14,7 @@ pub mod bounds;
 mod channels;
 pub mod compartment;
 pub mod edges;
+mod fatal;
 mod framed;
 mod held;
 mod key;
@@ -52,12 +53,15 @@ mod tended;
 mod there;
 mod uids;
 mod upflow;
+mod voice;
 mod waits;
 mod wires;
 mod wiring;
 mod workstation;
 
+pub use fatal::Fatal;
 pub use options::{Options, USAGE};
+pub(crate) use voice::log;
 pub use workstation::Bundle;
 
 use levee_ipc::Secret;
@@ -65,47 +69,10 @@ use levee_ipc::warden::Place;
 use levee_sys::signals::Signals;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use std::fmt;
-
-/// Writes a line to the warden's log.
-#[macro_export]
-#[doc(hidden)]
-macro_rules! log {
-    ($($arg:tt)*) => {
-        $crate::logs::say(format_args!($($arg)*))
-    };
-}
-
-/// Why the warden does not start, or stops.
-#[derive(Debug)]
-pub struct Fatal {
-    step: String,
-    why: String,
-}
-
-impl Fatal {
-    /// The step that failed (completing "cannot …"), and why.
-    pub fn new(step: impl fmt::Display, why: impl fmt::Display) -> Self {
-        Self { step: step.to_string(), why: why.to_string() }
-    }
-
-    /// The signer cannot use one of its keys.
-    fn keys(directory: &std::path::Path, why: String) -> Self {
-        Self::new(format!("use the keys in {}", directory.display()), why)
-    }
-}
-
-impl fmt::Display for Fatal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {}: {}", self.step, self.why)
-    }
-}
-
-impl std::error::Error for Fatal {}
 
 /// All of standard input. The warden keeps it: a signer that ends is started again.
 fn passphrase() -> Result<Secret, Fatal> {
-    let step = |e: &dyn fmt::Display| Fatal::new("read the passphrase from standard input", e);
+    let step = |e: &dyn std::fmt::Display| Fatal::new("read the passphrase from standard input", e);
     // Room for all of it, and a little more to see whether it is too long: what grows leaves copies behind.
     let mut text = vec![0; Secret::MAX];
     let mut length = 0;
@@ -154,7 +121,7 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
     let ready = || {
         ready();
         if background {
-            logs::leave_standard_error();
+            voice::leave_standard_error();
         }
     };
     match options.place {

@@ -7,24 +7,20 @@ use crate::options::Options;
 use crate::rest::Rest;
 use crate::uids::Uids;
 use crate::waits::{Source, Waits, WatchedChild};
-use crate::{Fatal, log};
+use crate::{Fatal, log, voice};
+use levee_ipc::Channel;
 use levee_ipc::log::{LARGEST, ToLogger};
-use levee_ipc::{Channel, Rate};
 use levee_policy::LabelName;
 use levee_sys::pidfd::Child;
 use levee_sys::pipe::{self, Pipe};
 use levee_sys::spawn::Program;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::Resource;
-use rustix::thread::{Gid, Uid};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// The logger's program.
@@ -87,15 +83,11 @@ impl Logs {
         let (ours, theirs) =
             Channel::pair().map_err(|e| levee_sys::Error::new("make a logger's channel", e))?;
         let (input, output) = pipe::dead_ends()?;
-        let mut program = Program::new(self.programs.join(PROGRAM));
+        let mut program = Program::daemon(self.programs.join(PROGRAM), self.uid, DESCRIPTORS);
         program.fds = vec![theirs.as_fd(), self.files[0].as_fd(), self.files[1].as_fd()];
         program.stdio = [Some(input.as_fd()), Some(output.as_fd()), Some(output.as_fd())];
-        program.identity = Some((Uid::from_raw(self.uid), Gid::from_raw(self.uid)));
-        program.limits.push((Resource::Nofile, DESCRIPTORS));
         // One that is taken over fills its two files, and not the disk.
         program.limits.push((Resource::Fsize, LARGEST));
-        program.new_keyring = true;
-        program.new_namespaces = Program::ISOLATED;
         let group = Group::make("logger", self.uid, None)?;
         program.cgroups = group.cgroup().procs().collect();
         let child = Arc::new(program.start()?);
@@ -207,9 +199,7 @@ impl LastWords {
 pub fn own_logs(uids: &Uids, options: &Options) -> Result<Logs, Fatal> {
     let logs = Logs::start(None, uids.logger(None), options)?;
     let pipe = logs.end("warden", 0, false).map_err(|e| Fatal::new("open the log", e))?;
-    if let Ok(mut own) = OWN.lock() {
-        own.pipe = Some(pipe);
-    }
+    voice::also_to(pipe);
     Ok(logs)
 }
 
@@ -232,46 +222,4 @@ fn files(directory: &Path) -> std::io::Result<[OwnedFd; 2]> {
         rustix::fs::openat(CWD, directory.join(name), flags, Mode::RUSR | Mode::WUSR)
     };
     Ok([open(FILES[0])?, open(FILES[1])?])
-}
-
-/// What the warden itself says.
-#[derive(Debug)]
-struct Voice {
-    /// To levee's own logger, once there is one.
-    pipe: Option<OwnedFd>,
-    /// Standard error is nobody's any more.
-    quiet: bool,
-    rate: Option<Rate>,
-    since: Option<Instant>,
-    left_out: u64,
-}
-
-static OWN: Mutex<Voice> =
-    Mutex::new(Voice { pipe: None, quiet: false, rate: None, since: None, left_out: 0 });
-
-/// From now on nothing is written to standard error: who started the warden has gone.
-pub fn leave_standard_error() {
-    if let Ok(mut own) = OWN.lock() {
-        own.quiet = true;
-    }
-}
-
-/// Writes a line to the warden's log, unless there are too many: those are counted.
-pub fn say(text: fmt::Arguments<'_>) {
-    let Ok(mut own) = OWN.lock() else { return };
-    let since = *own.since.get_or_insert_with(Instant::now);
-    let now = since.elapsed();
-    if !own.rate.get_or_insert_with(|| Rate::new(400, 20, now)).take(now) {
-        own.left_out = own.left_out.saturating_add(1);
-        return;
-    }
-    let left_out = std::mem::take(&mut own.left_out);
-    let before = if left_out > 0 { format!("[{left_out} lines left out] ") } else { String::new() };
-    // A log that cannot be written is no reason to stop serving; what must not be lost is in the audit log.
-    if !own.quiet {
-        let _ = writeln!(std::io::stderr(), "levee-warden: {before}{text}");
-    }
-    if let Some(pipe) = &own.pipe {
-        let _ = rustix::io::write(pipe, format!("{before}{text}\n").as_bytes());
-    }
 }

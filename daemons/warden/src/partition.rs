@@ -14,6 +14,7 @@ use crate::networks::Attached;
 use crate::options::Options;
 use crate::pinned;
 use crate::programs::{Images, Wanted};
+use crate::rest::Rule;
 use crate::rooting::Rooting;
 use crate::uids::Uids;
 use crate::waits::{Source, Waits};
@@ -22,7 +23,6 @@ use levee_ipc::warden::sessiond::PartitionStatus;
 use levee_policy::site::{MAX_SLOTS, Restart};
 use levee_policy::{Label, LabelName, PartitionName, Site, site};
 use levee_sys::cgroup::{Cgroup, Limits};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -33,28 +33,6 @@ const TICKET: u64 = 1;
 
 /// Operators who may wait for one's end.
 const MOST_WAITING: usize = 4;
-
-/// When what has ended is started again.
-#[derive(Debug)]
-struct Rule {
-    restart: Restart,
-    /// When it was started again, as far as that counts still.
-    again: VecDeque<Instant>,
-}
-
-impl Rule {
-    /// It has ended: whether it is started again.
-    fn allows(&mut self, now: Instant) -> bool {
-        while self.again.front().is_some_and(|at| now.saturating_duration_since(*at) > self.restart.within) {
-            self.again.pop_front();
-        }
-        let allows = u32::try_from(self.again.len()).is_ok_and(|times| times < self.restart.times);
-        if allows {
-            self.again.push_back(now);
-        }
-        allows
-    }
-}
 
 /// What a partition does.
 #[derive(Debug)]
@@ -130,7 +108,7 @@ impl Partition {
                 let label = site.label_name(asked.label());
                 let label = label.ok_or_else(|| Fatal::new(step(), "its label has no name"))?;
                 let log_name = edges::name(PARTITION, asked.name()).map_err(|e| Fatal::new(step(), e))?;
-                let rule = Rule { restart: asked.restart(), again: VecDeque::new() };
+                let rule = Rule::new(asked.restart());
                 Ok(Self {
                     asked: asked.clone(),
                     label,
@@ -301,7 +279,8 @@ impl Partition {
         };
         let network = network.map_err(|e| fault(&e))?.in_context(sockets);
         let plan = Plan::new(&self.spec(resources, contexts));
-        let compartment = Compartment::begin(&plan, &network, &init, log.as_fd()).map_err(|e| fault(&e))?;
+        let compartment =
+            Compartment::begin(&plan, &network, &init, log.as_fd(), Vec::new()).map_err(|e| fault(&e))?;
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
         let since = Instant::now();
@@ -369,7 +348,7 @@ impl Partition {
         if again {
             self.end(None);
         } else {
-            let Restart { times, within } = self.rule.restart;
+            let Restart { times, within } = self.asked.restart();
             let why = format!("{how}; it was started again {times} times in {} s", within.as_secs());
             self.end(Some(why));
         }
@@ -449,7 +428,7 @@ impl Partition {
             State::Ends(_, off @ Some(_)) => *off = None,
             _ => return,
         }
-        self.rule.again.clear();
+        self.rule = Rule::new(self.asked.restart());
     }
 
     /// Nothing of it is needed any more.
@@ -464,7 +443,7 @@ impl Partition {
     /// Why it is off by itself.
     pub fn alarm(&self) -> Option<String> {
         match &self.state {
-            State::Off(why) if !self.rule.again.is_empty() || self.rule.restart.times == 0 => {
+            State::Off(why) if self.rule.has_ended_something() => {
                 Some(format!("the partition {} is off: {why}", self.name()))
             }
             _ => None,
@@ -517,21 +496,4 @@ fn launch(
     let fds: Vec<_> =
         [log.as_fd(), log.as_fd()].into_iter().chain(ends.iter().map(|(_, end)| end.as_fd())).collect();
     compartment.run(launch.start(TICKET), &fds)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn it_is_started_again_so_often_in_the_time_and_no_more_until_that_has_passed() {
-        let restart = Restart { times: 2, within: Duration::from_secs(10) };
-        let (mut rule, start) = (Rule { restart, again: VecDeque::new() }, Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!([0, 1, 2, 10].map(|second| rule.allows(at(second))), [true, true, false, false]);
-        // The first of the two is over.
-        assert_eq!([11, 11, 12].map(|second| rule.allows(at(second))), [true, false, true]);
-        let mut never = Rule { restart: Restart { times: 0, ..restart }, again: VecDeque::new() };
-        assert!(!never.allows(start));
-    }
 }

@@ -20,7 +20,6 @@ use levee_sys::ports;
 use levee_sys::spawn::Program;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{Gid, Uid};
 use serde::de::DeserializeOwned;
 use std::any::TypeId;
 use std::cell::Cell;
@@ -186,26 +185,19 @@ impl Process {
             return Err(levee_sys::Error::invalid("start a process", "its role has other parts"));
         }
         let (ours, theirs) = Channel::pair().map_err(|e| levee_sys::Error::new("make a channel", e))?;
-        let mut program =
-            Program::new(start.programs.join(start.program.unwrap_or(start.key.role.program())));
-        program.args.extend(start.arguments.iter().map(Into::into));
-        program.fds = vec![theirs.as_fd()];
-        let (input, _) = pipe::dead_ends()?;
-        let log = start.logs.end(&start.key.source(), start.uid, false)?;
-        program.stdio = [Some(input.as_fd()), Some(log.as_fd()), Some(log.as_fd())];
-        program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
         let most = match start.key.role {
             // What the warden has not got it cannot give; the mediator relays by what it has.
             Role::Mediator => getrlimit(Resource::Nofile).maximum.unwrap_or(RELAYING).min(RELAYING),
             _ => DESCRIPTORS,
         };
-        program.limits.push((Resource::Nofile, most));
-        program.new_keyring = true;
-        program.new_namespaces = Program::ISOLATED;
-        if start.network.is_some() {
-            program.net = start.network;
-            program.new_namespaces = Program::ISOLATED_BUT_NETWORK;
-        }
+        let path = start.programs.join(start.program.unwrap_or(start.key.role.program()));
+        let mut program = Program::daemon(path, start.uid, most);
+        program.args.extend(start.arguments.iter().map(Into::into));
+        program.fds = vec![theirs.as_fd()];
+        let (input, _) = pipe::dead_ends()?;
+        let log = start.logs.end(&start.key.source(), start.uid, false)?;
+        program.stdio = [Some(input.as_fd()), Some(log.as_fd()), Some(log.as_fd())];
+        program.net = start.network;
         let name = start.program.map_or(start.key.name(), |program| program.trim_start_matches("levee-"));
         let group = Group::make(name, start.uid, start.processors.as_deref())?;
         if start.key.role == Role::Mediator {
@@ -258,11 +250,6 @@ impl Process {
     /// Its process id, as the host numbers it.
     pub fn pid(&self) -> u32 {
         self.child.pid.as_raw_nonzero().get().unsigned_abs()
-    }
-
-    /// The same, for the kernel's calls.
-    pub fn process_id(&self) -> rustix::process::Pid {
-        self.child.pid
     }
 
     /// Readable once it has ended.
@@ -321,20 +308,16 @@ impl Process {
         &self,
         says: impl FnOnce(S) -> Heard,
     ) -> Result<Received<Heard>, RecvError> {
-        let Received { message, fds } = self.hear_it::<Said<S>>()?;
+        let Received { message, fds } = match self.control.try_recv() {
+            // It ended without reading all that it was sent; the kernel says so once, before what it said last.
+            Err(RecvError::Io(_) | RecvError::Closed) => self.control.try_recv()?,
+            heard => heard?,
+        };
         let message = match message {
             Said::Ready => Heard::Ready,
             Said::Says(what) => says(what),
         };
         Ok(Received { message, fds })
-    }
-
-    fn hear_it<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {
-        match self.control.try_recv() {
-            // It ended without reading all that it was sent; the kernel says so once, before what it said last.
-            Err(RecvError::Io(_) | RecvError::Closed) => self.control.try_recv(),
-            heard => heard,
-        }
     }
 
     /// Waits until the signer is at work; the reason why it cannot be. One that ends without a word, or says nothing for so long, is

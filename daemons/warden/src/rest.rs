@@ -1,6 +1,8 @@
 //! How long what has ended rests before it is started again: not at all the first few times, then longer each time that it ends soon,
 //! and not at all again when it has run for a while.
 
+use levee_policy::site::Restart;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The first rest.
@@ -65,6 +67,38 @@ impl Rest {
     }
 }
 
+/// How often within what time something that ends is started again.
+#[derive(Debug)]
+pub struct Rule {
+    restart: Restart,
+    /// When it was started again, as far as that counts still.
+    again: VecDeque<Instant>,
+}
+
+impl Rule {
+    /// It has not ended yet.
+    pub fn new(restart: Restart) -> Self {
+        Self { restart, again: VecDeque::new() }
+    }
+
+    /// It has ended: whether it is started again.
+    pub fn allows(&mut self, now: Instant) -> bool {
+        while self.again.front().is_some_and(|at| now.saturating_duration_since(*at) > self.restart.within) {
+            self.again.pop_front();
+        }
+        let allows = u32::try_from(self.again.len()).is_ok_and(|times| times < self.restart.times);
+        if allows {
+            self.again.push_back(now);
+        }
+        allows
+    }
+
+    /// Whether anything has ended by it: it has been started again, or never is.
+    pub fn has_ended_something(&self) -> bool {
+        self.restart.times == 0 || !self.again.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +141,17 @@ mod tests {
         now += Duration::from_secs(128);
         assert!(rest.is_well(now));
         assert_eq!(rest.ended(now).as_secs(), 1);
+    }
+
+    #[test]
+    fn it_is_started_again_so_often_in_the_time_and_no_more_until_that_has_passed() {
+        let restart = Restart { times: 2, within: Duration::from_secs(10) };
+        let (mut rule, start) = (Rule::new(restart), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!([0, 1, 2, 10].map(|second| rule.allows(at(second))), [true, true, false, false]);
+        // The first of the two is over.
+        assert_eq!([11, 11, 12].map(|second| rule.allows(at(second))), [true, false, true]);
+        let mut never = Rule::new(Restart { times: 0, ..restart });
+        assert!(!never.allows(start));
     }
 }

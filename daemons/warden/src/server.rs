@@ -481,11 +481,7 @@ impl Server {
 
     fn hear_compartment(&mut self, name: &LabelName) {
         let heard = self.labels.get_mut(name).and_then(RunningLabel::hear);
-        for CutDone { ticket, sockets } in
-            self.labels.get_mut(name).map(RunningLabel::cuts_done).unwrap_or_default()
-        {
-            self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
-        }
+        self.tell_cuts(name);
         match heard {
             Some(Ok(())) => {
                 self.keeping.began(Kept::Start(name.clone()), Instant::now());
@@ -499,6 +495,14 @@ impl Server {
             }
             Some(Err(reason)) => self.not_started(name, &reason),
             None => {}
+        }
+    }
+
+    /// What has been cut of a label since the last time.
+    fn tell_cuts(&mut self, name: &LabelName) {
+        let cuts = self.labels.get_mut(name).map(RunningLabel::cuts_done);
+        for CutDone { ticket, sockets } in cuts.unwrap_or_default() {
+            self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
         }
     }
 
@@ -523,7 +527,6 @@ impl Server {
         let Some(label) = self.labels.get_mut(name) else { return };
         label.see_to_cuts();
         label.go_on_cutting();
-        let cut = label.cuts_done();
         label.logs_mut().see_to();
         let notes = label.notes();
         let watched = label.watch(name, &mut self.processes.waits);
@@ -532,9 +535,7 @@ impl Server {
         for Note { object, done, reason } in notes {
             self.note(Some(name), object, done, reason);
         }
-        for CutDone { ticket, sockets } in cut {
-            self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
-        }
+        self.tell_cuts(name);
         for (ticket, result) in executed {
             self.tell_sessiond(LabelEvent::Executed { ticket, result });
         }
@@ -582,10 +583,9 @@ impl Server {
         self.ending.remove(name);
         self.keeping.stopped(name);
         self.kill_vault(name);
-        let workers = self.labels.get(name).into_iter().flat_map(RunningLabel::workers);
-        let others = [Role::Mediator, Role::Stack, Role::Witness, Role::Copy].map(|role| Key::at(role, name));
-        let all: Vec<Key> = workers.map(|worker| Key::vault(name, worker)).chain(others).collect();
-        let processes = all.iter().filter_map(|key| self.processes.remove(key));
+        let others = [Role::Mediator, Role::Copy].map(|role| Key::at(role, name));
+        let all = self.vault_processes(name).into_iter().chain(others);
+        let processes = all.filter_map(|key| self.processes.remove(&key));
         let processes: Vec<Process> = processes.chain(self.leaving.remove(name)).collect();
         processes.iter().for_each(Process::kill);
         // Nobody writes to its store any more: what this sees then is what readers find until the label runs again.

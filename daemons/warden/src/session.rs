@@ -134,7 +134,7 @@ impl Session {
         let init = options.programs.join("levee-init");
         let log = logs.end("process-1", uid_base, false).map_err(step)?;
         let compartment =
-            Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd()).map_err(step)?;
+            Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd(), Vec::new()).map_err(step)?;
         Ok(Self {
             id: open.id,
             label: open.label,

@@ -6,8 +6,8 @@ use crate::options::Options;
 use crate::process::{Process, Started};
 use crate::supervisor::Processes;
 use crate::{Fatal, state};
-use levee_ipc::warden::Role;
 use levee_ipc::warden::layer::LayerPart;
+use levee_ipc::warden::{Part, Role};
 use std::error::Error;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -51,6 +51,14 @@ pub fn give_layer(
     layer.give(LayerPart::Authority, state::copy(&directory.join("authority.pem"))?)?;
     layer.give(LayerPart::Key, state::secret(&directory.join("layer.key"))?)?;
     Ok(())
+}
+
+/// Gives a process that begins the revocation list that there is, if there is one.
+///
+/// # Errors
+/// It cannot be read, or the process is gone.
+pub fn give_list<P: Part>(process: &Started<P>, part: P, list: &Path) -> Result<(), Box<dyn Error>> {
+    state::revocations(list)?.map_or(Ok(()), |list| Ok(process.give(part, list)?))
 }
 
 /// Gives a process a list of certificates that are believed no more.

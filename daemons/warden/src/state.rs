@@ -5,6 +5,7 @@ use crate::memfile::sealed;
 use crate::options::Options;
 use crate::there::{entries, there};
 use levee_ipc::signer::PPK_ID;
+use levee_policy::audit::hex;
 use levee_policy::site::CheckpointPlace;
 use levee_policy::{HostName, PpkId, Site};
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, chownat, flock};
@@ -48,7 +49,7 @@ pub const TPE: &str = "tpe.sock";
 pub fn site(path: &Path, checked: Option<&str>) -> Result<(String, Site), Fatal> {
     let step = format!("read the site file {}", path.display());
     let text = std::fs::read_to_string(path).map_err(|e| Fatal::new(&step, e))?;
-    if checked.is_some_and(|checked| digest(text.as_bytes()) != checked) {
+    if checked.is_some_and(|checked| hex(&Sha256::digest(&text)) != checked) {
         return Err(Fatal::new(step, "it was changed while `levee up` looked at it: run `levee up` again"));
     }
     match Site::parse(&text) {
@@ -62,10 +63,6 @@ pub fn site(path: &Path, checked: Option<&str>) -> Result<(String, Site), Fatal>
             ),
         )),
     }
-}
-
-fn digest(text: &[u8]) -> String {
-    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// That a run directory and a state directory are this warden's, as long as this value lives.
@@ -423,7 +420,7 @@ mod tests {
         let path = place.path().join("site.toml");
         let text = include_str!("../../../conf/small/site.toml");
         std::fs::write(&path, text).unwrap();
-        let looked_at = digest(text.as_bytes());
+        let looked_at = hex(&Sha256::digest(text));
         site(&path, Some(&looked_at)).unwrap();
         site(&path, None).unwrap();
         // The same levels, turned round.

@@ -3,22 +3,22 @@
 
 use crate::key::Key;
 use crate::process::{Heard, Process};
+use crate::rest::Rule;
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 use crate::wiring::wired;
 use crate::{Fatal, log};
 use levee_ipc::warden::{Part, Peer, Place, Role};
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_policy::LabelName;
-use std::collections::{BTreeMap, VecDeque};
+use levee_policy::site::Restart;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long the standing processes may take to say that they are at work.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// This many ends of one process within [`PERIOD`] are a fault that starting it again does not mend.
-const MOST_RESTARTS: usize = 8;
-/// See [`MOST_RESTARTS`].
-const PERIOD: Duration = Duration::from_secs(20);
+/// More ends of one process than that are a fault that starting it again does not mend.
+const RESTARTS: Restart = Restart { times: 8, within: Duration::from_secs(20) };
 
 /// Every process of this warden, by key.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Processes {
     /// What the warden waits for: what these say, their ends, and whatever else there is.
     pub waits: Waits,
     running: BTreeMap<Key, Running>,
-    ends: BTreeMap<Key, VecDeque<Instant>>,
+    ends: BTreeMap<Key, Rule>,
 }
 
 #[derive(Debug)]
@@ -157,12 +157,7 @@ impl Processes {
     /// Forgets a process that has ended. Says whether it may be started again, or has ended too often.
     pub fn ended(&mut self, key: &Key, now: Instant) -> Option<(Process, bool)> {
         let Running { process, .. } = self.running.remove(key)?;
-        let ends = self.ends.entry(key.clone()).or_default();
-        ends.push_back(now);
-        while ends.front().is_some_and(|first| now.duration_since(*first) > PERIOD) {
-            ends.pop_front();
-        }
-        Some((process, ends.len() <= MOST_RESTARTS))
+        Some((process, self.ends.entry(key.clone()).or_insert_with(|| Rule::new(RESTARTS)).allows(now)))
     }
 
     /// Takes a process out whose end is wanted.

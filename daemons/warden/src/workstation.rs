@@ -11,6 +11,7 @@ use crate::process::{Heard, Process, Start};
 use crate::session::{Open, Remains, SLOT, SLOTS, Session};
 use crate::standing::{self, Given};
 use crate::supervisor::Processes;
+use crate::there::there;
 use crate::uids::Uids;
 use crate::waits::{Asked, Source, asked};
 use crate::{Fatal, log, outer, state};
@@ -107,22 +108,22 @@ fn certificates(bundle: &std::path::Path) -> std::io::Result<Vec<u8>> {
     for name in ["chain.pem", "ike-chain.pem", "authority.pem"] {
         all.extend(std::fs::read(bundle.join(name))?);
     }
-    let ppk = bundle.join(PPK);
-    if let Some(id) = ppk.exists().then(|| state::ppk_id(&ppk)).transpose()?.flatten() {
-        all.extend(id.as_str().bytes());
-    }
+    all.extend(said(bundle)?.iter().flat_map(|id| id.as_str().bytes()));
     Ok(all)
 }
 
 /// The bundle's half of a PPK.
 const PPK: &str = "ppk.key";
 
-/// The name of the PPK that a bundle has now: its file says it where it was rotated.
+/// The name of the PPK that a bundle's file says, where it was rotated.
+fn said(bundle: &std::path::Path) -> std::io::Result<Option<PpkId>> {
+    there(state::ppk_id(&bundle.join(PPK))).map(Option::flatten)
+}
+
+/// The name of the PPK that a bundle has now.
 fn named(bundle: &std::path::Path, ppk: Option<&PpkId>) -> std::io::Result<Option<PpkId>> {
     let Some(id) = ppk else { return Ok(None) };
-    let path = bundle.join(PPK);
-    let said = if path.exists() { state::ppk_id(&path)? } else { None };
-    Ok(Some(said.unwrap_or_else(|| id.clone())))
+    Ok(Some(said(bundle)?.unwrap_or_else(|| id.clone())))
 }
 
 /// A running workstation.
@@ -587,9 +588,7 @@ impl Workstation {
         let tpe = Process::start_as::<TpePart>(start)?;
         let file = |name: &str| self.options.config.join(name);
         tpe.give(TpePart::Chain, state::copy(&file("chain.pem"))?)?;
-        if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
-            tpe.give(TpePart::Revocations, list)?;
-        }
+        standing::give_list(&tpe, TpePart::Revocations, &file(state::WORKSTATION_REVOCATIONS))?;
         tpe.give(TpePart::Authority, state::copy(&file("authority.pem"))?)?;
         tpe.give(TpePart::Commands, &self.commands)?;
         let (address, name) = self.server.clone();
@@ -620,9 +619,7 @@ impl Workstation {
             keyer.to().give(KeyerPart::Ppk { host: None, id, mandatory: true }, &[])?;
         }
         keyer.give(KeyerPart::Chain, state::copy(&file("ike-chain.pem"))?)?;
-        if let Some(list) = state::revocations(&file(state::WORKSTATION_REVOCATIONS))? {
-            keyer.give(KeyerPart::Revocations, list)?;
-        }
+        standing::give_list(&keyer, KeyerPart::Revocations, &file(state::WORKSTATION_REVOCATIONS))?;
         keyer.give(KeyerPart::Authority, state::copy(&file("authority.pem"))?)?;
         keyer.to().give(KeyerPart::Server(self.server.1.clone()), &[])?;
         keyer.to().give(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;

@@ -418,7 +418,7 @@ fn the_warden_takes_no_descriptor_from_process_1() {
     std::fs::write(&taken, script).unwrap();
     std::fs::set_permissions(&taken, std::fs::Permissions::from_mode(0o755)).unwrap();
     let log = std::io::stderr();
-    let begun = Compartment::begin(&Plan::new(&lab.spec), &lab.network, &taken, log.as_fd());
+    let begun = Compartment::begin(&Plan::new(&lab.spec), &lab.network, &taken, log.as_fd(), Vec::new());
     let mut running = begun.unwrap_or_else(|e| panic!("{e}"));
     let until = Instant::now() + Duration::from_secs(10);
     let said = loop {

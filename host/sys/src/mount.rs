@@ -73,6 +73,18 @@ impl Mount {
         Ok(Self { root })
     }
 
+    /// The same, where all that is in it has this SELinux context; without one, what the file system says.
+    pub fn in_context(
+        kind: &str,
+        options: &[(&str, &str)],
+        attributes: Attributes,
+        context: Option<&str>,
+    ) -> Result<Self> {
+        let context = context.map(|context| ("context", context));
+        let options: Vec<_> = options.iter().copied().chain(context).collect();
+        Self::new(kind, &options, attributes)
+    }
+
     /// A `tmpfs` limited in bytes and inodes.
     pub fn tmpfs(bytes: u64, inodes: u64, mode: u32, attributes: Attributes) -> Result<Self> {
         let (size, inodes, mode) = (bytes.to_string(), inodes.to_string(), format!("{mode:o}"));

@@ -67,11 +67,8 @@ pub struct Program<'fd> {
 }
 
 impl<'fd> Program<'fd> {
-    /// New network, IPC and UTS namespaces: what a daemon that needs no network of its own runs in.
+    /// New network, IPC and UTS namespaces: what a daemon runs in. One that joins a network has no other.
     pub const ISOLATED: u32 = (libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u32;
-
-    /// The same for one that joins a network namespace instead.
-    pub const ISOLATED_BUT_NETWORK: u32 = (libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) as u32;
 
     /// New mount, pid, IPC and UTS namespaces: what process 1 of a compartment starts in.
     pub const CONTAINED: u32 =
@@ -102,6 +99,16 @@ impl<'fd> Program<'fd> {
             new_keyring: false,
             filter: None,
         }
+    }
+
+    /// As [`Program::new`], a daemon of this uid, with so many descriptors at most: [`Program::ISOLATED`], with a session keyring of its own.
+    pub fn daemon(path: impl Into<PathBuf>, uid: u32, descriptors: u64) -> Self {
+        let mut program = Self::new(path);
+        program.identity = Some((Uid::from_raw(uid), Gid::from_raw(uid)));
+        program.limits.push((Resource::Nofile, descriptors));
+        program.new_keyring = true;
+        program.new_namespaces = Self::ISOLATED;
+        program
     }
 
     /// Starts the program. Returns once it has been executed; a step that fails is named in the error, and
@@ -264,7 +271,10 @@ impl<'p> Prepared<'p> {
     fn clone_child(&mut self) -> Result<Child> {
         let what = || format!("start {}", self.program.path.display());
         let mut pidfd: RawFd = -1;
-        let flags = libc::CLONE_PIDFD as u64 | u64::from(self.program.new_namespaces) | libc::SIGCHLD as u64;
+        // Who joins a network needs none of its own.
+        let joined = if self.program.net.is_some() { libc::CLONE_NEWNET as u32 } else { 0 };
+        let namespaces = self.program.new_namespaces & !joined;
+        let flags = libc::CLONE_PIDFD as u64 | u64::from(namespaces) | libc::SIGCHLD as u64;
         let old_mask = block_signals();
         // SAFETY: without CLONE_VM this is a fork: the child has its own copy of memory. A null stack makes it
         // go on with the parent's. `pidfd` outlives the call. The child calls only `Prepared::run`, which

@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 mod steering;
 
 pub use steering::SteeringKey;
+pub(crate) use steering::{op, ret};
 
 /// `linux/udp.h`: segment size of a send (`u16`).
 const UDP_SEGMENT: libc::c_int = 103;
@@ -650,13 +651,4 @@ pub(crate) fn attach(
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-pub(crate) fn op(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
-    // Every classic BPF opcode fits in the 16 bits of the field.
-    libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
-}
-
-pub(crate) fn ret(k: u32) -> libc::sock_filter {
-    op(libc::BPF_RET | libc::BPF_K, 0, 0, k)
 }

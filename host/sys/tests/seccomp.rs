@@ -541,3 +541,45 @@ fn each_call_that_a_filter_does_not_name_kills_who_makes_it_or_is_refused_to_a_s
         assert!(tried > 200, "{name}: {tried}");
     }
 }
+
+/// The text of a filter with the runtime's calls written out, but for one call.
+fn without(filter: &str, call: &str) -> String {
+    let mut text: toml::Table = toml::from_str(filter).unwrap();
+    if text.remove("runtime").is_some() {
+        let common: toml::Table = toml::from_str(RUNTIME).unwrap();
+        for part in ["allow", "seldom"] {
+            let own = text.entry(part).or_insert_with(|| toml::Table::new().into()).as_table_mut().unwrap();
+            for (call, why) in common[part].as_table().unwrap() {
+                own.entry(call).or_insert_with(|| why.clone());
+            }
+        }
+    }
+    for part in ["allow", "seldom"] {
+        text.get_mut(part).and_then(|part| part.as_table_mut()?.remove(call));
+    }
+    toml::to_string(&text).unwrap()
+}
+
+/// That each is made, system `each_call_that_a_filter_allows_is_made_or_stands_under_seldom` shows.
+#[test]
+fn each_call_that_is_taken_away_from_a_filter_is_missed_by_who_makes_it() {
+    let mut tried = 0;
+    for (name, filter) in ALL.into_iter().filter(|(name, _)| *name != "service") {
+        let Text { runtime, allow, seldom, .. } = toml::from_str(filter).unwrap();
+        let common: Runtime = toml::from_str(RUNTIME).unwrap();
+        let common = common.allow.keys().chain(common.seldom.keys()).filter(|_| runtime);
+        let calls: std::collections::BTreeSet<&String> =
+            allow.keys().chain(seldom.keys()).chain(common).collect();
+        for call in calls {
+            let (less, number) = (Filter::compile(&without(filter, call)).unwrap(), number(call));
+            let child = fork(|| match rustix::thread::set_no_new_privs(true) {
+                Ok(()) if less.apply().is_ok() => errno(number, [-1; 5]),
+                _ => 99,
+            });
+            let exit = child.unwrap().wait(Duration::from_secs(20)).unwrap();
+            assert_eq!(exit, Some(Exit::Signal(libc::SIGSYS)), "{name} without {call}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 500, "{tried}");
+}

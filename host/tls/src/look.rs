@@ -1,7 +1,7 @@
 //! For whoever asks why a trusted path does not come about: what a server shows of itself, judged exactly as
 //! [`client`](crate::client) judges it, and when certificates and lists begin and end.
 
-use crate::{Error, certificates, crypto, error, lists, roots};
+use crate::material::{Error, certificates, crypto, error, lists, roots};
 use levee_policy::site::Suites;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

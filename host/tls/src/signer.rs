@@ -42,9 +42,9 @@ impl SignerHandle {
         server: DomainName,
         nonce: [u8; 32],
         exporter: [u8; 32],
-    ) -> Result<Vec<u8>, crate::Error> {
+    ) -> Result<Vec<u8>, crate::material::Error> {
         let signed = self.request(&ToSigner::DeviceProof { server, nonce, exporter });
-        signed.map_err(|why| crate::error("the proof of which device this is", why))
+        signed.map_err(|why| crate::material::error("the proof of which device this is", why))
     }
 
     fn request(&self, question: &ToSigner) -> Result<Vec<u8>, Error> {

@@ -1,6 +1,6 @@
 //! The TCP workloads, client's side.
 
-use super::{Measured, PATIENCE, Target, recorder, timed, warm_up};
+use super::timed::{Measured, PATIENCE, Target, recorder, timed, warm_up};
 use crate::block::Block;
 use crate::serve::crr_verb;
 use crate::workload::{Closer, Kind, Latency, Task};

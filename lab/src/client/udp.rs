@@ -1,6 +1,6 @@
 //! The UDP workloads, client's side: paced datagrams no larger than the path MTU, each accounted for.
 
-use super::{Measured, PATIENCE, timed, warm_up};
+use super::timed::{Measured, PATIENCE, timed, warm_up};
 use crate::workload::{Task, UdpCount, UdpStep};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

@@ -12,6 +12,16 @@ pub enum Class {
     Open,
 }
 
+impl Class {
+    /// For reports.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Class::Closed => "closed",
+            Class::Open => "open",
+        }
+    }
+}
+
 /// On which processors the ends run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

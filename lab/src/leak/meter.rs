@@ -42,7 +42,7 @@ impl Meter {
     /// # Errors
     /// When it cannot be run.
     pub fn new(program: &Path, seed: u64, frame: Option<f64>) -> io::Result<Meter> {
-        let said = crate::netns::tool(&crate::site::text(program), &["list"])?;
+        let said = crate::netns::tool(&crate::operate::text(program), &["list"])?;
         let one = |line: &str| {
             let (name, symbols) = line.split_once(' ')?;
             Some((name.to_owned(), symbols.parse().ok()?))

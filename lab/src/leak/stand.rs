@@ -14,8 +14,8 @@ use std::{fs, process};
 use super::attacker::{self, End};
 use super::channels::From;
 use crate::netns::{Namespace, inside, tool};
+use crate::operate::{PATIENCE, Removed, Up, programs, quiet, text, told};
 use crate::processes::{descendants, name, processes, words};
-use crate::site::{PATIENCE, Removed, Up, programs, quiet, text, told};
 
 /// Lowest first.
 const LABELS: [&str; 2] = ["LOW", "HIGH"];

@@ -1,10 +1,11 @@
 //! The answer to an experiment's question, in words: what a reader takes away who reads nothing else.
 
 use super::Run;
-use super::figures;
+use super::read;
 use super::told::{self, Told};
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Home, Mediation, Path};
+use crate::experiment::{Arm, Mediation, Path};
+use crate::place::Home;
 use crate::workload::Kind;
 
 /// A run whose baseline differs from itself by more than so much is not to be cited.
@@ -28,35 +29,6 @@ pub fn words(arm: &Arm) -> String {
     };
     let tool = arm.tool.map(|tool| format!(", by {}", tool.version().0)).unwrap_or_default();
     format!("{path}{elsewhere}{mediated}{tool}")
-}
-
-/// An arm in few words, for figures and the heads of rows.
-pub fn few_words(arm: &Arm) -> String {
-    let Drive { path, mediation, session } = arm.drive;
-    let path = match path {
-        Path::Link if mediation == Mediation::None && session == Home::Here => "plain link",
-        Path::Link => "link",
-        Path::Tunnel => "tunnel",
-    };
-    let session = if session == Home::Elsewhere { ", second server" } else { "" };
-    let mode = few_words_of(mediation).map(|mode| format!(", {mode}")).unwrap_or_default();
-    let tool = arm.tool.map(|tool| format!(", by {}", tool.version().0)).unwrap_or_default();
-    format!("{path}{session}{mode}{tool}")
-}
-
-/// A mode of mediation in few words; `None` where nothing mediates.
-pub fn few_words_of(how: Mediation) -> Option<&'static str> {
-    Some(match how {
-        Mediation::None => return None,
-        Mediation::Direct => "direct",
-        Mediation::Handoff => "handoff",
-        Mediation::HandoffWritten => "handoff, written",
-        Mediation::Relay => "relay",
-        Mediation::RelayWritten => "relay, written",
-        Mediation::Inetd => "inetd",
-        Mediation::Proxy => "copying proxy",
-        Mediation::SpawnCopy => "as in the paper",
-    })
 }
 
 fn mode(how: Mediation) -> &'static str {
@@ -138,7 +110,7 @@ pub fn sentences(run: &Run) -> Vec<String> {
             worst * 100.0
         ));
     }
-    let ran = figures::arms(run);
+    let ran = read::arms(run);
     let arms = || run.manifest.experiment.arms.iter().filter(|arm| ran.contains(&arm.name));
     // The tunnel first, which is what most readers came for.
     let mut plain: Vec<&Arm> = arms().filter(|arm| !arm.baseline && is_plain(arm)).collect();

@@ -2,12 +2,14 @@
 
 use super::Run;
 use super::draw::{count, human};
-use super::figures::{self, lines};
+use super::figures::lines;
 use super::plots::{self, Beside, Figure};
+use super::read;
 use super::tables::named;
 use crate::design::Layout;
-use crate::experiment::{Arm, Home, Mediation, Path, Unit, Use};
+use crate::experiment::{Arm, Mediation, Path, Unit, Use};
 use crate::paper::Paper;
+use crate::place::Home;
 use crate::sample::{Ledger, Sample};
 use crate::stats::quantile;
 use crate::workload::UdpStep;
@@ -210,12 +212,12 @@ fn floods(run: &Run, paper: Option<&Paper>) -> Markup {
     }
     let bits = run.manifest.common.datagram as f64 * 8.0 / 1e3;
     for &layout in &run.manifest.form.layouts {
-        for arm in figures::arms(run) {
+        for arm in read::arms(run) {
             let of: Vec<UdpStep> = of_udp(run, layout, &arm).filter_map(flood).collect();
             let sum = |f: fn(&UdpStep) -> f64| of.iter().map(f).sum::<f64>();
             let (sent, got, time) = (sum(|s| s.sent as f64), sum(|s| s.delivered as f64), sum(|s| s.seconds));
             if sent > 0.0 {
-                let shown = figures::in_words(run, &arm);
+                let shown = read::in_words(run, &arm);
                 let name = format!("{shown}, here, {} ({} floods)", layout.name(), of.len());
                 rows.push(row("here", &name, sent, got, sent * bits / time, got * bits / time));
             }
@@ -279,7 +281,7 @@ fn ledger(run: &Run, layout: Layout, arm: &str) -> Option<Markup> {
 
 /// Where the datagrams of every sweep went, and the highest rate without loss.
 fn ledgers(run: &Run) -> Markup {
-    let arms = figures::arms(run);
+    let arms = read::arms(run);
     html! {
         table {
             thead { tr {

@@ -1,33 +1,14 @@
 //! Which figures a run has: from its samples and summary to [`plots`].
 
 use super::Run;
-use super::answer::{few_words, few_words_of};
 use super::plots::{self, Figure, Line};
+use super::read::{arms, few_words_of, in_words};
 use crate::analysis::{Effect, time_per_unit};
 use crate::design::Layout;
-use crate::experiment::{Home, Mediation, Path, Unit, Use};
+use crate::experiment::{Mediation, Path, Unit, Use};
+use crate::place::Home;
 use crate::sample::Sample;
 use crate::workload::Latency;
-
-/// The arms that were run, in the order of the experiment; their place is their colour.
-pub fn arms(run: &Run) -> Vec<String> {
-    run.manifest
-        .experiment
-        .arms_of(&run.manifest.form)
-        .iter()
-        .map(|a| a.name.clone())
-        .filter(|n| run.manifest.absent.iter().all(|(a, _)| a != n))
-        .collect()
-}
-
-/// An arm as figures and rows show it: in few words, and by its name where another arm has the same.
-pub fn in_words(run: &Run, name: &str) -> String {
-    let all = &run.manifest.experiment.arms;
-    let Some(arm) = all.iter().find(|arm| arm.name == name) else { return name.to_owned() };
-    let words = few_words(arm);
-    let others = all.iter().filter(|other| few_words(other) == words).count();
-    if others > 1 { format!("{words} ({name})") } else { words }
-}
 
 /// The values of each arm on one workload and layout.
 pub fn lines(run: &Run, unit: &Unit, layout: Layout) -> Vec<Line> {

@@ -2,12 +2,13 @@
 
 use super::Run;
 use super::answer;
-use super::figures;
+use super::read;
 use super::tables::why_not;
 use super::told::{Told, added, elsewhere, mediated, over_baseline, units};
 use crate::analysis::Effect;
 use crate::design::Layout;
-use crate::experiment::{Arm, Home, Mediation, Path};
+use crate::experiment::{Arm, Mediation, Path};
+use crate::place::Home;
 use crate::stats::{Interval, quantile};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
@@ -56,7 +57,7 @@ fn table(title: &str, workloads: &[String], rows: &Markup) -> Markup {
 /// Every arm against the baseline.
 fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Markup {
     let base = run.manifest.experiment.baseline().map(|a| a.name.clone()).unwrap_or_default();
-    let ran = figures::arms(run);
+    let ran = read::arms(run);
     let arms = run.manifest.experiment.arms.iter().filter(|a| a.name != base && ran.contains(&a.name));
     let seldom = |arm: &Arm, w: &str| {
         let of = |e: &Effect| e.workload == w && e.layout == layout && e.arm == arm.name && e.cost.is_none();
@@ -87,7 +88,7 @@ fn against_the_baseline(run: &Run, layout: Layout, workloads: &[String]) -> Mark
             }
         }
     };
-    table(&format!("time per unit of work, over {}", figures::in_words(run, &base)), workloads, &rows)
+    table(&format!("time per unit of work, over {}", read::in_words(run, &base)), workloads, &rows)
 }
 
 /// What the first of each pair of arms adds to the second.
@@ -113,7 +114,7 @@ pub fn absent(run: &Run) -> Markup {
     let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for arm in &run.manifest.experiment.arms {
         if let Some(why) = why_not(run, &arm.name) {
-            reasons.entry(why).or_default().push(figures::in_words(run, &arm.name));
+            reasons.entry(why).or_default().push(read::in_words(run, &arm.name));
         }
     }
     html! {
@@ -240,7 +241,7 @@ const FEDERATED: [&str; 2] = [
 
 /// The set-up, drawn: a row for each way from client to server.
 pub fn set_up(run: &Run) -> Markup {
-    let ran = figures::arms(run);
+    let ran = read::arms(run);
     let drives: Vec<_> =
         run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).map(|a| a.drive).collect();
     let has = |path: Path, mediated: bool, session: Home| {

@@ -8,48 +8,22 @@ mod figures;
 mod glance;
 mod page;
 mod plots;
+mod read;
 mod tables;
 mod threats;
 mod told;
 
-use crate::analysis::{Summary, Verdict, Work, summarise};
+pub(crate) use read::Run;
+
+use crate::analysis::{Verdict, Work};
 use crate::design::Layout;
-use crate::endings::{Ending, endings};
-use crate::host::Env;
-use crate::run::{manifest, samples, write_json};
-use crate::sample::{Flag, Manifest, Sample};
+use crate::run::write_json;
+use crate::sample::{Flag, Sample};
 use csv::Csv;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
-
-/// Everything a page is made of.
-pub(crate) struct Run {
-    pub manifest: Manifest,
-    pub samples: Vec<Sample>,
-    pub env: Vec<Env>,
-    pub endings: Vec<Ending>,
-    pub summary: Summary,
-}
-
-impl Run {
-    fn read(dir: &Path) -> io::Result<Run> {
-        let manifest = manifest(dir)?;
-        let samples = samples(dir)?;
-        let env = match fs::read(dir.join("env.json")) {
-            Ok(t) => serde_json::from_slice(&t)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(e) => return Err(e),
-        };
-        if samples.is_empty() && dir.join("samples.ndjson.xz").exists() {
-            let what = "its samples are packed: unxz --keep samples.ndjson.xz there first";
-            return Err(io::Error::other(format!("{}: {what}", dir.display())));
-        }
-        let summary = summarise(&manifest, &samples).map_err(io::Error::other)?;
-        Ok(Run { manifest, samples, env, endings: endings(dir)?, summary })
-    }
-}
 
 /// A line of `samples.csv`.
 #[derive(Serialize)]

@@ -8,6 +8,7 @@ use super::draw::human;
 use super::figures;
 use super::glance;
 use super::plots;
+use super::read;
 use super::tables;
 use super::threats;
 use crate::design::Layout;
@@ -21,8 +22,8 @@ const STYLE: &str = include_str!("style.css");
 fn key(run: &Run) -> Markup {
     html! {
         p.key {
-            @for (i, arm) in figures::arms(run).iter().enumerate() {
-                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (figures::in_words(run, arm)) } " "
+            @for (i, arm) in read::arms(run).iter().enumerate() {
+                span style={ "--k:var(--c" (i % super::draw::SERIES) ")" } { (read::in_words(run, arm)) } " "
             }
         }
     }

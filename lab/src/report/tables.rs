@@ -2,11 +2,11 @@
 
 use super::Run;
 use super::draw::{human, nanos};
-use super::figures;
+use super::read;
 use crate::analysis::{Cell, Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
-use crate::experiment::Home;
 use crate::paper::{Paper, Row, measure};
+use crate::place::Home;
 use crate::sample::Flag;
 use crate::stats::{Interval, quantile};
 use crate::workload::Kind;
@@ -58,7 +58,7 @@ fn grouped<'a, T: 'a>(
 
 /// An arm in a row: in words, then as samples have it.
 pub fn named(run: &Run, arm: &str) -> Markup {
-    let shown = figures::in_words(run, arm);
+    let shown = read::in_words(run, arm);
     html! { (shown) @if !shown.contains(arm) { " " small.quiet { (arm) } } }
 }
 

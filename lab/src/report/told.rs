@@ -1,10 +1,11 @@
 //! What a run can say of an arm on some work: beyond this machine's noise, within it, or nothing.
 
 use super::Run;
-use super::figures;
+use super::read;
 use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
-use crate::experiment::{Arm, Drive, Home, Mediation, Unit, Use};
+use crate::experiment::{Arm, Drive, Mediation, Unit, Use};
+use crate::place::Home;
 use crate::stats::Interval;
 
 /// The work whose effects are of the family.
@@ -36,7 +37,7 @@ pub fn over_baseline(run: &Run, layout: Layout, arm: &str, workload: &str) -> To
 
 /// Arms that are mediated, each with the one that is not and goes the same way.
 pub fn mediated(run: &Run) -> Vec<(&Arm, &Arm)> {
-    let ran = figures::arms(run);
+    let ran = read::arms(run);
     let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
     let bare = |arm: &Arm| {
         let drive = Drive { mediation: Mediation::None, ..arm.drive };
@@ -48,7 +49,7 @@ pub fn mediated(run: &Run) -> Vec<(&Arm, &Arm)> {
 
 /// Arms of levee's at a second server, each with the one that goes the same way to the server that holds the session itself.
 pub fn elsewhere(run: &Run) -> Vec<(&Arm, &Arm)> {
-    let ran = figures::arms(run);
+    let ran = read::arms(run);
     let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
     let here = |arm: &Arm| {
         let drive = Drive { session: Home::Here, ..arm.drive };

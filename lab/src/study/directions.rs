@@ -5,33 +5,24 @@
 //! with a card, a single-level network, and the host is on that network. In levee's partitions there are all: one has the card, the other a link that
 //! forwards ([`Split`]).
 
+use super::nodes::{BETWEEN, CARD, IPERF3, Node, PORT, iperf3, role, serving};
 use super::split::Split;
 use super::{CONGESTION, Measured, task};
 use crate::client::Target;
-use crate::experiment::{Drive, Home, Mediation, Path as Way};
-use crate::host::processors;
+use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::levee::{Levee, Variant};
 use crate::netns::{Namespace, pin_congestion, tool};
-use crate::place::Place;
-use crate::role::Role;
+use crate::operate::text;
+use crate::place::{Home, Place};
 use crate::run::client;
 use crate::server::{Server, serve_as};
-use crate::site::text;
 use crate::station::{Job, ask};
-use crate::tools::Tool;
 use crate::workload::{Kind, Outcome, Task};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Between the host outside and the place with a card: the host's end, and the card's.
-pub(super) const CARD: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 219, 0, 1), Ipv4Addr::new(10, 219, 0, 2)];
-/// Between the place with a card and the one without: the first's end, and the other's.
-pub(super) const BETWEEN: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 220, 0, 1), Ipv4Addr::new(10, 220, 0, 2)];
-pub(super) const PORT: u16 = 12_865;
-/// As [`Tool`] has it.
-pub(super) const IPERF3: u16 = 15_201;
 /// What rows of this kind begin with.
 pub(super) const PREFIX: &str = "net/";
 
@@ -40,25 +31,6 @@ const REFUSED: &str = "tries at what the site does not list, refused";
 
 /// The bare service in the compartment, reached over its single-level network.
 const DRIVE: Drive = Drive { path: Way::Link, mediation: Mediation::Direct, session: Home::Here };
-
-/// One of the three, by the paper's words: its development system, its networked and its unprivileged virtual machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Node {
-    Dev,
-    Networked,
-    Unprivileged,
-}
-
-impl Node {
-    fn of(word: &str) -> io::Result<Node> {
-        match word {
-            "dev" => Ok(Node::Dev),
-            "nvm" => Ok(Node::Networked),
-            "uvm" => Ok(Node::Unprivileged),
-            _ => Err(io::Error::other(format!("{word:?} is none of the three"))),
-        }
-    }
-}
 
 /// A row: who sends, who receives, and what.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,20 +67,6 @@ impl<'a> Row<'a> {
     fn ends(self) -> (Node, Node) {
         if self.is_fetched() { (self.to, self.from) } else { (self.from, self.to) }
     }
-}
-
-pub(super) fn role(netns: PathBuf, cpu: usize) -> Role {
-    Role { netns: Some(netns), cgroup: None, cpu: Some(cpu), with_parent: true }
-}
-
-pub(super) fn serving() -> usize {
-    processors() - 1
-}
-
-/// iperf3's server, once it answers there.
-pub(super) fn iperf3(netns: &Path) -> io::Result<Server> {
-    let child = Tool::Iperf3.serve(&role(netns.to_owned(), serving()))?;
-    child.map(Server::of).ok_or_else(|| io::Error::other("iperf3 has no server"))
 }
 
 /// The three namespaces in a chain. Fields drop in order.

@@ -5,7 +5,7 @@
 use super::places::{PROGRAM, Running};
 use super::{Arm, Measured, Stand};
 use crate::netns::tool;
-use crate::site::{Removed, text};
+use crate::operate::{Removed, text};
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

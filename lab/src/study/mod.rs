@@ -11,6 +11,7 @@ mod emulated;
 mod guest;
 mod layers;
 mod mpi;
+mod nodes;
 mod others;
 mod places;
 pub mod prices;
@@ -445,22 +446,6 @@ const BAD: [&str; 1] = ["layers"];
 /// A row's operation, and over which link it is measured.
 fn over(row: &str) -> (&str, Option<&str>) {
     row.split_once('~').map_or((row, None), |(what, link)| (what, Some(link)))
-}
-
-/// Builds what a form's arms need.
-fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
-    let arms: &[&Arm] = &study.arms_of(form).collect::<Vec<_>>();
-    match study.study.as_str() {
-        "partition" | "frames" | "labelled" => Ok(Box::new(places::Places::build(
-            arms,
-            &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
-        )?)),
-        "selinux" => Ok(Box::new(guest::Guests::build(arms, study.rows_of(form).count())?)),
-        "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
-        "protections" => Ok(Box::new(protections::Protections::build(arms)?)),
-        "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),
-        other => Err(io::Error::other(format!("no study is called {other:?}"))),
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::Measured;
 use crate::host::processors;
 use crate::netns::tool;
-use crate::site::{Removed, text};
+use crate::operate::{Removed, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};

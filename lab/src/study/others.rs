@@ -1,7 +1,7 @@
 //! What others use to keep programs apart: bubblewrap, systemd-nspawn and podman, as Debian has them, with the host's programs read-only in each.
 
 use crate::netns::tool;
-use crate::site::{Removed, text};
+use crate::operate::{Removed, text};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, id};
 use std::{fs, io};

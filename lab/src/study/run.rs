@@ -1,7 +1,7 @@
 //! Running a study: every trial of the plan, in order, kept as it is made.
 
 pub use super::record::{Manifest, Sample};
-use super::{Stand, Study, build};
+use super::{Arm, Form, Stand, Study, guest, layers, places, protections, vaulted};
 use crate::host::{self, now};
 use crate::netns;
 use crate::run::{End, write_json};
@@ -44,6 +44,22 @@ pub fn samples(dir: &Path) -> io::Result<Vec<Sample>> {
     };
     let lines = whole(&text).split(|b| *b == b'\n').filter(|l| !l.is_empty());
     lines.map(|l| serde_json::from_slice(l).map_err(io::Error::other)).collect()
+}
+
+/// Builds what a form's arms need.
+fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
+    let arms: &[&Arm] = &study.arms_of(form).collect::<Vec<_>>();
+    match study.study.as_str() {
+        "partition" | "frames" | "labelled" => Ok(Box::new(places::Places::build(
+            arms,
+            &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
+        )?)),
+        "selinux" => Ok(Box::new(guest::Guests::build(arms, study.rows_of(form).count())?)),
+        "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
+        "protections" => Ok(Box::new(protections::Protections::build(arms)?)),
+        "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),
+        other => Err(io::Error::other(format!("no study is called {other:?}"))),
+    }
 }
 
 /// Makes the trials of a study that the directory does not have yet, and its report.

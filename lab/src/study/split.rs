@@ -2,12 +2,12 @@
 //! on the card's network. What passes is what the site lists, and each trial tries something that it does not.
 
 use super::CONGESTION;
-use super::directions::{BETWEEN, CARD, IPERF3, Node, PORT, iperf3, role, serving};
+use super::nodes::{BETWEEN, CARD, IPERF3, Node, PORT, iperf3, role, serving};
 use crate::client::Target;
 use crate::netns::{Namespace, inside, pin_congestion, tool};
+use crate::operate::{Removed, text, visible, wait_for};
 use crate::partitions::{LABEL, Partition, Partitions};
 use crate::server::{Server, serve_as};
-use crate::site::{Removed, text, visible, wait_for};
 use crate::station::{ANSWERED, Job, Station, answers, ask};
 use std::io;
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@
 
 use super::daemon::{Ended, daemon};
 use crate::netns::{Namespace, inside, tool};
-use crate::site::{Removed, text, wait_for};
+use crate::operate::{Removed, text, wait_for};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::{fs, io, process};

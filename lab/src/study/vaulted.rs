@@ -4,16 +4,16 @@
 
 use super::{Arm, CONGESTION, Measured, Stand, task};
 use crate::client::Target;
-use crate::experiment::{Drive, Home, Mediation, Path as Way};
+use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::inside;
 use crate::netns::{Namespace, pin_congestion, tool};
-use crate::place::Place;
+use crate::operate::text;
+use crate::place::{Home, Place};
 use crate::role::Role;
 use crate::run::client;
 use crate::server::{Server, serve_as};
-use crate::site::text;
 use crate::stats::quantile;
 use crate::workload::{Kind, Outcome, Task};
 use std::collections::BTreeMap;

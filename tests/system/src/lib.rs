@@ -13,6 +13,7 @@
 pub mod calls;
 pub mod channel;
 pub mod crowd;
+mod done;
 mod ending;
 pub mod federation;
 pub mod host;
@@ -24,13 +25,14 @@ mod stalled;
 pub mod swan;
 pub mod things;
 
+pub use done::{Done, sh};
 pub use ending::ends_what_it_started;
 pub use stalled::Stalled;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -84,43 +86,6 @@ pub struct World {
     beside: Option<String>,
 }
 
-/// What a command gave.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// Exit status, or -1 where a signal ended it.
-    pub status: i32,
-    /// Standard output.
-    pub out: String,
-    /// Standard error.
-    pub err: String,
-}
-
-impl Done {
-    /// The output of a command that must have succeeded.
-    #[track_caller]
-    pub fn ok(self) -> String {
-        assert_eq!(self.status, 0, "it failed:\n{}{}", self.out, self.err);
-        self.out
-    }
-
-    /// The errors of a command that must have failed.
-    #[track_caller]
-    pub fn refused(self) -> String {
-        assert_ne!(self.status, 0, "it should have failed:\n{}{}", self.out, self.err);
-        format!("{}{}", self.out, self.err)
-    }
-}
-
-impl From<Output> for Done {
-    fn from(output: Output) -> Self {
-        Self {
-            status: output.status.code().unwrap_or(-1),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
 /// Where the programs under test are: beside this program, or above it where it is a test.
 pub fn programs() -> PathBuf {
     let own = std::env::current_exe().expect("the program's own path");
@@ -131,17 +96,6 @@ pub fn programs() -> PathBuf {
         assert!(path.exists(), "{} is missing: run `cargo build --workspace --bins` first", path.display());
     }
     directory
-}
-
-/// Runs a command of this host to its end.
-#[track_caller]
-pub fn sh(program: &str, arguments: &[&str]) -> Done {
-    Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap_or_else(|e| panic!("{program}: {e} (scripts/need test installs it)"))
-        .into()
 }
 
 /// Copies a program. Another process does, since a descriptor of this one to write it, inherited by what another test starts at

@@ -3,6 +3,8 @@
 //! Begin reading with `tests/house.rs` (crates, sizes, files that nothing reaches) and `tests/documents.rs` (what the documents name).
 #![forbid(unsafe_code)]
 
+pub mod imports;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -55,7 +57,9 @@ impl Source {
         let mut lines = self.text.lines().peekable();
         std::iter::from_fn(move || {
             let line = lines.next()?;
-            let tests = line == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.starts_with("mod "));
+            let is_module =
+                |line: &&str| line.starts_with("mod ") || (line.starts_with("pub") && line.contains(" mod "));
+            let tests = line == "#[cfg(test)]" && lines.peek().is_some_and(is_module);
             (!tests).then_some(line)
         })
     }
@@ -64,6 +68,12 @@ impl Source {
     pub fn is_of_tests(&self) -> bool {
         let mut parts = self.path.split('/');
         parts.any(|part| ["tests", "benches", "examples", "tests.rs"].contains(&part))
+    }
+
+    /// Whether it is of a file's own unit tests, in a file apart.
+    pub fn is_of_unit_tests(&self) -> bool {
+        let within = self.path.split_once("/src/").map_or("", |(_, within)| within);
+        within.split('/').any(|part| ["tests", "tests.rs"].contains(&part))
     }
 
     /// Its functions: name, and how many lines each has.

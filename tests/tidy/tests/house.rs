@@ -283,10 +283,7 @@ fn the_repository_speaks_of_levee_alone() {
 }
 
 /// Lines that may run as root on a host. Who needs more takes others away, or says here why not.
-///
-/// Seventy came with ends that leave nothing and locks that are for root alone: nobody but the warden has the namespace in which connections of what has ended are, or knows when a
-/// partition is over whose end of a channel is to be shut.
-const ROOT: usize = 10_240;
+const ROOT: usize = 10_200;
 
 /// Where the warden's files are.
 const WARDEN: &str = "daemons/warden/src/";

@@ -2,8 +2,7 @@
 //! the other side once the server has recorded size and digest. Nothing of a person's enters the compartment, and nothing
 //! of the compartment's leaves it, but these bytes: no descriptor is on both sides.
 
-use super::Source;
-use super::people::Person;
+use super::{Person, Source};
 use levee_daemon::{Events, Watched};
 use levee_ipc::tpe::MAX_CARRIED;
 use levee_policy::decision::{Carry, Direction};

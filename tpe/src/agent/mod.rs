@@ -46,6 +46,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// Of what came from one peer and nobody waited for, so much is kept.
 const MOST_MAIL: usize = 256;
 
+/// A connection, by the agent's own number.
+pub type Person = u64;
+
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
 enum Source {
@@ -154,7 +157,7 @@ struct Agent {
     /// Of these, those that have ended.
     over: VecDeque<(u64, u8)>,
     /// Whose command is being carried out.
-    person: Option<people::Person>,
+    person: Option<Person>,
     login: Option<Login>,
     session: Option<Live>,
     ended: Option<String>,

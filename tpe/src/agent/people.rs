@@ -1,6 +1,7 @@
 //! The people's side: connections of `levee-tpe` commands, one command each. A process of its own hears each person
 //! ([`super::acceptor`]); no descriptor of theirs but a pseudo-terminal gets here.
 
+pub use super::Person;
 use super::Source;
 use super::acceptor::{Account, FromAcceptor, FromConnection, ToConnection, Watch};
 use super::logins::Login;
@@ -18,9 +19,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const ANOTHER: &str = "somebody else is signed on at this workstation, or you are in another login of it";
 /// SIGHUP: the person's command is gone.
 const HANGUP: i32 = 1;
-
-/// A connection, by the agent's own number.
-pub type Person = u64;
 
 enum Stage {
     /// Nothing heard yet.

@@ -1,6 +1,6 @@
 //! Whether certificates are of the site's authority, of the right names, and hold by this host's clock.
 
-use super::{Bundle, DAY, Finding, WARNED};
+use super::finding::{Bundle, Finding};
 use levee_ipc::client::Request;
 use levee_tls::{Life, Unbelieved};
 use rustls::ClientConnection;
@@ -13,6 +13,10 @@ use zeroize::Zeroizing;
 
 /// What is said of the server's certificate.
 pub const SERVER: [&str; 4] = ["certificate", "clock", "server's certificate", "welcome"];
+/// Certificates are warned of so long before they end.
+const WARNED: i64 = 60 * DAY;
+/// Seconds.
+const DAY: i64 = 86_400;
 /// For the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// What to do about a certificate of this workstation's.
@@ -254,7 +258,7 @@ pub fn server(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::State;
+    use crate::doctor::finding::State;
 
     #[test]
     fn a_certificate_is_warned_of_sixty_days_before_its_end() {

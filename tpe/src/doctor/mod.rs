@@ -3,83 +3,22 @@
 //! It needs no key and no agent: the public files of the bundle say where the server is and whom to believe.
 
 mod certificates;
+mod finding;
 mod network;
 
+use self::finding::{Bundle, Finding, State, TUNNEL};
 use crate::command;
 use levee_ipc::tpe::{Answer, Command, Status};
-use levee_policy::DomainName;
-use levee_policy::site::Suites;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
 
 /// Where `levee-workstation.service` looks for the bundle.
 pub const BUNDLE: &str = "/etc/levee/workstation";
-/// Certificates are warned of so long before they end.
-const WARNED: i64 = 60 * DAY;
-/// Seconds.
-const DAY: i64 = 86_400;
-/// The tunnel's UDP ports (RFC 7296 2, RFC 3948).
+/// IKE's UDP port (RFC 7296 2).
 const IKE: u16 = 500;
-const TUNNEL: u16 = 4500;
-
-/// How one thing stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum State {
-    /// As it should be.
-    Has,
-    /// Not as it should be: no session comes about.
-    Lacks,
-    /// Sessions come about, but not well, or not for long.
-    Weaker,
-    /// What it needs is lacking.
-    Untried,
-}
-
-#[derive(Debug, Serialize)]
-struct Finding {
-    what: &'static str,
-    state: State,
-    /// What was found.
-    detail: String,
-    /// What to do; empty where nothing is to be done.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    remedy: String,
-}
-
-impl Finding {
-    fn has(what: &'static str, detail: impl Into<String>) -> Self {
-        Self { what, state: State::Has, detail: detail.into(), remedy: String::new() }
-    }
-
-    fn lacks(what: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what, state: State::Lacks, detail: detail.into(), remedy: remedy.into() }
-    }
-
-    fn weaker(what: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what, state: State::Weaker, detail: detail.into(), remedy: remedy.into() }
-    }
-
-    fn untried(what: &'static str, why: impl Into<String>) -> Self {
-        Self { what, state: State::Untried, detail: why.into(), remedy: String::new() }
-    }
-}
-
-/// What the doctor reads of `workstation.toml`; the warden reads all of it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Bundle {
-    server_name: DomainName,
-    addresses: Vec<IpAddr>,
-    trusted_path_port: u16,
-    #[serde(default)]
-    suites: Suites,
-    layer_port: Option<u16>,
-}
 
 /// What was found of a workstation.
 pub struct Diagnosis(Vec<Finding>);

@@ -1,6 +1,6 @@
 //! What the network lets through: a name, a TCP connection, datagrams of IKE, and how large they may be.
 
-use super::Finding;
+use super::finding::{self, Finding};
 use levee_policy::DomainName;
 use rustix::net::sockopt;
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
@@ -167,7 +167,7 @@ enum Asked {
 
 /// Sends one question of `length` octets, the marker not counted, and waits for its answer.
 fn ask(socket: &UdpSocket, server: SocketAddr, length: usize) -> Asked {
-    let marker: &[u8] = if server.port() == super::TUNNEL { &[0; 4] } else { &[] };
+    let marker: &[u8] = if server.port() == finding::TUNNEL { &[0; 4] } else { &[] };
     let question = question(length);
     if let Err(error) = socket.send(&[marker, &question].concat()) {
         return match error.kind() {

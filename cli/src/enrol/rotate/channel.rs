@@ -2,13 +2,12 @@
 //! order: who receives takes both from then on, and who sends uses the old one until the operator ends it there. Nothing comes back from
 //! who receives, so that nobody but the operator can know that it has the new one.
 
-use super::super::{ChannelFacts, EnrolError, Enroller, Facts, Files, Mode, files, pki};
+use super::super::{ChannelFacts, ChannelFault, EnrolError, Enroller, Facts, Files, Mode, files, pki};
 use super::{Rotated, Rotation, Swap};
 use levee_policy::ChannelName;
 use ring::digest::{SHA256, digest};
-use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use zeroize::Zeroizing;
 
 /// Below the state directory.
@@ -52,56 +51,6 @@ fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, EnrolError> {
 /// What a key is known by, also in `levee status`: the first 16 digits of its SHA-256 digest.
 fn fingerprint(key: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(digest(&SHA256, key).as_ref()).chars().take(16).collect()
-}
-
-/// Why the key of a one-way channel is not followed by another.
-#[derive(Debug)]
-pub enum ChannelFault {
-    /// It has no key here.
-    NoneYet(PathBuf, ChannelName),
-    /// A file that should have a key.
-    NoKey(PathBuf),
-    /// The key that is to follow another is the same.
-    Same(PathBuf),
-    /// The server that runs here has opened nothing that was sealed with the next key, which is known by this.
-    NotHeard(ChannelName, String),
-    /// Whether it has is not known.
-    Unknown(ChannelName, String),
-}
-
-impl fmt::Display for ChannelFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoneYet(path, channel) => write!(
-                f,
-                "there is no {}; levee enrol channel SITE {channel} makes the first, or copy it from the other host",
-                path.display()
-            ),
-            Self::NoKey(path) => {
-                write!(
-                    f,
-                    "{} is not 64 hexadecimal digits: copy it from the other host again",
-                    path.display()
-                )
-            }
-            Self::Same(path) => write!(
-                f,
-                "{} is the key that is in use: copy there the one that `levee enrol rotate` has made at the other host",
-                path.display()
-            ),
-            Self::NotHeard(channel, key) => write!(
-                f,
-                "nothing has come by {channel} that is sealed with its next key, {key}: `levee enrol rotate SITE channel {channel} --finish` \
-                 and `levee reload` at the host that sends, and `levee reload` here if that was not done; or --force, and what is sealed \
-                 with the old key is lost"
-            ),
-            Self::Unknown(channel, why) => write!(
-                f,
-                "whether anything has come by {channel} that is sealed with its next key is not known ({why}); --force ends the old one all \
-                 the same, and what is sealed with it is lost"
-            ),
-        }
-    }
 }
 
 impl Enroller<'_> {

@@ -1,9 +1,10 @@
 //! A PPK (RFC 8784) followed by another of another name. The server takes both until the rotation is ended, and the host uses the one
 //! that it has: so nobody is cut while the new one is on its way to the host.
 
-use super::super::{EnrolError, Enroller, Facts, Files, HostFacts, Passphrase, files, pki};
+use super::super::{EnrolError, Enroller, Facts, Files, HostFacts, files, pki};
 use super::{Mode, Rotated, Rotation, Swap};
 use crate::audit;
+use crate::typed::Passphrase;
 use levee_policy::{HostName, PpkId};
 use std::io;
 use std::path::Path;

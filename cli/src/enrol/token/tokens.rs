@@ -1,9 +1,9 @@
 //! The tokens of one command: libraries, the one token that is meant, and the PIN.
 
-use super::{Uri, fault, told};
-use crate::enrol::Passphrase;
+use super::Uri;
 use crate::enrol::pki::PkiError;
 use crate::programs;
+use crate::typed::Passphrase;
 use cryptoki::context::{CInitializeArgs, CInitializeFlags, Pkcs11};
 use cryptoki::error::{Error, RvError};
 use cryptoki::session::{Session, UserType};
@@ -182,6 +182,33 @@ fn pin_in(path: &Path) -> Result<Passphrase, String> {
 fn secret(octets: &[u8]) -> Option<AuthPin> {
     let text = std::str::from_utf8(octets).ok().filter(|text| !text.is_empty())?;
     Some(AuthPin::new(Box::from(text)))
+}
+
+pub(super) fn fault(uri: &Uri, why: &str) -> PkiError {
+    PkiError(format!("{}: {why}", uri.name()))
+}
+
+/// What a token says, short, and what to do about it.
+pub(super) fn told(error: &Error) -> String {
+    let Error::Pkcs11(rv, function) = error else { return error.to_string() };
+    match rv {
+        RvError::PinIncorrect => "the PIN is wrong (after some more the token locks itself)".to_owned(),
+        RvError::PinLenRange | RvError::PinInvalid => {
+            "the PIN is wrong: it cannot be one of this token's".to_owned()
+        }
+        RvError::PinLocked => "the token's PIN is locked: its security officer sets another".to_owned(),
+        RvError::PinExpired => "the PIN has expired: set another with the token's own tool".to_owned(),
+        RvError::UserPinNotInitialized => {
+            "the token has no PIN yet: set one with the token's own tool".to_owned()
+        }
+        RvError::TokenNotPresent | RvError::DeviceRemoved => {
+            "the token was removed: put it back, and try again".to_owned()
+        }
+        RvError::TokenWriteProtected => {
+            "the token is write-protected: it makes no key, and destroys none".to_owned()
+        }
+        rv => format!("{rv:?} by {function:?}"),
+    }
 }
 
 #[cfg(test)]

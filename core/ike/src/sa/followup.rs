@@ -2,16 +2,43 @@
 
 use super::established::{Current, Established, Task};
 use super::handshake::push_ke;
-use super::rekey::Agreed;
 use super::{State, notification};
-use crate::api::CloseReason;
+use crate::api::{CloseReason, Role};
+use crate::crypto::Secret;
 use crate::crypto::ke::{self, Private};
+use crate::crypto::suite::{IkeSuite, KeyExchange};
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Exchange, Fields, Notify, NotifyKind, kind};
 use std::time::Duration;
 
 /// Octets by which the two sides of a series name it.
 const LINK: usize = 16;
+
+/// What the two sides of a rekeying agreed, and the secrets that its key exchanges have given so far.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// Ours in the rekeying.
+    pub(super) role: Role,
+    pub(super) ours: u64,
+    pub(super) theirs: u64,
+    pub(super) suite: IkeSuite,
+    pub(super) shared: Secret,
+    /// Of the additional key exchanges, in their order (RFC 9370).
+    pub(super) more: Vec<Secret>,
+    pub(super) ni: Vec<u8>,
+    pub(super) nr: Vec<u8>,
+}
+
+impl Agreed {
+    /// The additional key exchange that is to be done next, until all are.
+    pub(super) fn next_method(&self) -> Option<KeyExchange> {
+        self.suite.additional.get(self.more.len()).map(|(_, method)| *method)
+    }
+
+    pub(super) fn lowest_nonce(&self) -> &[u8] {
+        self.ni.as_slice().min(&self.nr)
+    }
+}
 
 /// Our series, under way.
 #[derive(Debug)]

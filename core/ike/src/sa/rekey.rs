@@ -1,15 +1,14 @@
 //! CREATE_CHILD_SA for the IKE SA itself: new keys for it and an unbroken life for its children (RFC 7296 1.3.2, 2.8, 2.18).
 
 use super::established::{Current, Established, Standing, Task};
-use super::followup::Followed;
+use super::followup::{Agreed, Followed};
 use super::handshake::{NONCE, push_ke};
 use super::{Sa, State, notification};
 use crate::api::{CloseReason, Role};
 use crate::channel::Channel;
-use crate::crypto::Secret;
 use crate::crypto::ke::{self, Private};
 use crate::crypto::keys::IkeKeys;
-use crate::crypto::suite::{IkeSuite, KeyExchange, choose_ike};
+use crate::crypto::suite::{KeyExchange, choose_ike};
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Exchange, Fields, Notify, NotifyKind, Proposal, kind};
@@ -27,32 +26,6 @@ pub(super) struct Rekeying {
     tries: u8,
     /// The peer rekeyed the SA meanwhile: the lower nonce of its exchange and our SPI of the SA that came of it.
     crossing: Option<(Vec<u8>, u64)>,
-}
-
-/// What the two sides of a rekeying agreed, and the secrets that its key exchanges have given so far.
-#[derive(Debug)]
-pub(super) struct Agreed {
-    /// Ours in the rekeying.
-    role: Role,
-    ours: u64,
-    theirs: u64,
-    suite: IkeSuite,
-    shared: Secret,
-    /// Of the additional key exchanges, in their order (RFC 9370).
-    pub(super) more: Vec<Secret>,
-    ni: Vec<u8>,
-    nr: Vec<u8>,
-}
-
-impl Agreed {
-    /// The additional key exchange that is to be done next, until all are.
-    pub(super) fn next_method(&self) -> Option<KeyExchange> {
-        self.suite.additional.get(self.more.len()).map(|(_, method)| *method)
-    }
-
-    fn lowest_nonce(&self) -> &[u8] {
-        self.ni.as_slice().min(&self.nr)
-    }
 }
 
 fn ike_spi(spi: &[u8]) -> Option<u64> {

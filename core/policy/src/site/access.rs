@@ -2,13 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Site;
-use super::draft::{DraftUser, Part};
-use super::posture::names;
 use super::problem::ProblemKind;
-use super::reach::{Destination, Reach};
 use super::read::{Keys, Reader};
-use crate::label::Label;
+use super::tables::{DraftUser, Part};
+use super::values::names;
 use crate::names::UserName;
 
 /// A service's `people` and `owners`.
@@ -47,20 +44,6 @@ impl Access {
     /// Whether this person could ever reach it, whatever owners say.
     pub fn may_admit(&self, user: &UserName) -> bool {
         self.admits(user, Some(true))
-    }
-}
-
-impl Site {
-    /// Of what can be reached at a label, what this person could reach there, whatever owners say.
-    pub fn reachable_by(&self, user: &UserName, label: &Label) -> Vec<Reach> {
-        let mut reach = self.reachable(label);
-        reach.retain(|one| match &one.destination {
-            Destination::Service(name) => {
-                self.service(name).is_some_and(|service| service.access().may_admit(user))
-            }
-            Destination::Network(_) => true,
-        });
-        reach
     }
 }
 

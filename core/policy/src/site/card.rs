@@ -4,47 +4,15 @@
 use std::collections::BTreeSet;
 
 use super::Protocol;
-use super::draft::{self, DraftNetwork};
+use super::draft;
 use super::link::ReadLink;
-use super::partition::{Draft, Way};
+use super::partition::Draft;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
-use crate::flow::{Passage, Step};
+use super::tables::DraftNetwork;
 use crate::label::Label;
 use crate::names::PartitionName;
 use crate::vocabulary::{Vocabulary, nearest};
-
-/// What all networks of one label are together, in a way that information takes: hosts there may speak with each other, and levee
-/// cannot say that they do not.
-const OUTSIDE: &str = "its network";
-
-/// Adds what partitions' networks are for the flow: at each label one place, a way into each of the partitions and out of it.
-pub(super) fn steps<'a>(
-    networks: &'a [DraftNetwork],
-    places: &mut Vec<(&'a str, &'a Label)>,
-    steps: &mut Vec<Way<'a>>,
-) {
-    let partitions = places.len();
-    for network in networks {
-        let label = network.labels.value.low();
-        let Some(owner) = &network.partition else { continue };
-        let known = places
-            .iter()
-            .take(partitions)
-            .position(|(name, at)| *name == owner.value.as_str() && network.domain.is_none() && *at == label);
-        // One that is nobody's, or at another label, is told of by itself.
-        let Some(inside) = known else { continue };
-        let outside = places.iter().skip(partitions).position(|(_, at)| *at == label);
-        let outside = outside.map_or(places.len(), |at| at + partitions);
-        if outside == places.len() {
-            places.push((OUTSIDE, label));
-        }
-        for (from, to) in [(inside, outside), (outside, inside)] {
-            let step = Step { from, to, passage: Passage::OneWay };
-            steps.push((network.interface.value.as_str(), &network.interface.span, step));
-        }
-    }
-}
 
 /// Holds the networks of partitions, and what links forward, against the rest.
 pub(super) fn check(reader: &mut Reader<'_>, draft: &draft::Draft, parts: &Draft, vocabulary: &Vocabulary) {

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::draft::{Draft, DraftServer};
+use super::draft::Draft;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
-use super::{card, partition};
+use super::tables::DraftServer;
+use super::{card, partition, ways};
 use crate::label::Range;
 use crate::names::LabelName;
 use crate::vocabulary::{Vocabulary, nearest};
@@ -46,7 +47,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
                 name_length(reader, vocabulary, &range);
             }
             let slots = draft.server.as_ref().map(|server| server.slots);
-            partition::check(reader, parts, &draft.networks.read, slots, vocabulary);
+            ways::check(reader, parts, &draft.networks.read, slots, vocabulary);
             card::check(reader, draft, parts, vocabulary);
             releasers(reader, draft, parts, vocabulary);
         }

@@ -184,3 +184,36 @@ fn word<T: Copy>(
         }
     }
 }
+
+/// At least one, each once, and of those that the site's suites have.
+pub(super) fn ciphers_of(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    crypto: Option<&Crypto>,
+    whose: &str,
+) -> Option<Vec<Cipher>> {
+    let words = reader.strings(value, "ciphers")?;
+    if words.is_empty() {
+        let what = format!("a {whose} without a cipher lets nothing pass");
+        reader.problem(ProblemKind::BadValue, &value.span(), what, "name at least one");
+    }
+    let suites = crypto.map(Crypto::suites);
+    let mut ciphers = Vec::new();
+    for word in words {
+        let known = Cipher::ALL.into_iter().find(|(name, _)| *name == word.value);
+        let Some((_, cipher)) = known else {
+            unknown_word(reader, &word, "cipher", Cipher::ALL.iter().map(|(name, _)| *name));
+            continue;
+        };
+        if let Some(suites) = suites.filter(|suites| !suites.ciphers().contains(&cipher)) {
+            let what = format!("`suites` is `{suites}`, which has no {cipher}");
+            reader.problem(ProblemKind::BadValue, &word.span, what, "take it out, or choose other suites");
+        }
+        if ciphers.contains(&cipher) {
+            let what = format!("`{cipher}` stands here twice");
+            reader.problem(ProblemKind::Duplicate, &word.span, what, "take it out once");
+        }
+        ciphers.push(cipher);
+    }
+    Some(ciphers)
+}

@@ -1,16 +1,8 @@
 //! What was read, with its places, before the parts are held against each other.
 
-use std::net::IpAddr;
-use std::ops::Range as Span;
-use std::time::Duration;
-
-use ipnet::IpNet;
-
-use super::read::At;
 use super::services::DraftService;
-use super::{HostPpk, NetworkHost, Protocol, SecondFactor, federation, partition};
-use crate::label::{Label, Range};
-use crate::names::{DomainName, HostName, InterfaceName, PartitionName, ServiceName, UserName};
+use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, Part};
+use super::{federation, partition};
 use crate::vocabulary::Vocabulary;
 
 /// Everything of a file.
@@ -25,64 +17,4 @@ pub(super) struct Draft {
     pub networks: Part<DraftNetwork>,
     pub federation: Option<federation::Draft>,
     pub parts: Option<partition::Draft>,
-}
-
-/// Everything of one kind that could be read.
-pub(super) struct Part<T> {
-    pub read: Vec<T>,
-    /// Whether that is all: only then can something be said to have none of them.
-    pub whole: bool,
-}
-
-impl<T> Part<T> {
-    pub(super) fn of(all: Vec<Option<T>>) -> Self {
-        let whole = all.iter().all(Option::is_some);
-        Self { read: all.into_iter().flatten().collect(), whole }
-    }
-}
-
-pub(super) struct DraftServer {
-    pub span: Span<usize>,
-    pub name: At<DomainName>,
-    pub addresses: Vec<At<IpAddr>>,
-    pub trusted_path_port: u16,
-    pub ike_port: At<u16>,
-    pub tunnel_port: At<u16>,
-    pub layer_port: At<u16>,
-    pub inner_addresses: Vec<At<IpAddr>>,
-    pub inner_pools: Vec<At<IpNet>>,
-    pub names: Vec<At<DomainName>>,
-    pub slots: u16,
-    pub grace: Duration,
-    pub longest_session: Option<Duration>,
-    pub idle_lock: Option<Duration>,
-}
-
-pub(super) struct DraftUser {
-    pub name: At<UserName>,
-    pub clearance: At<Range>,
-    /// Labels from and to which files may be carried.
-    pub carried: [Option<Range>; 2],
-    pub second_factor: Option<SecondFactor>,
-}
-
-pub(super) struct DraftHost {
-    pub name: At<HostName>,
-    pub accreditation: At<Range>,
-    pub ppk: Option<At<HostPpk>>,
-    /// Whether its sessions travel within a second tunnel; where the file says so of it.
-    pub layered: Option<At<bool>>,
-}
-
-pub(super) struct DraftNetwork {
-    pub interface: At<InterfaceName>,
-    pub labels: At<Range>,
-    pub domain: Option<At<u32>>,
-    pub unlabelled: Vec<At<(IpNet, Label)>>,
-    pub neighbours: Option<u16>,
-    pub addresses: Vec<At<IpNet>>,
-    pub partition: Option<At<PartitionName>>,
-    pub services: Vec<At<ServiceName>>,
-    pub ports: Vec<At<(Protocol, u16)>>,
-    pub hosts: Vec<At<NetworkHost>>,
 }

@@ -11,10 +11,9 @@ use super::read::{At, Keys, Reader};
 use super::services::DraftService;
 use super::values::unknown_word;
 use super::vault::ranges;
-use super::{Site, partition, reference};
+use super::{partition, reference};
 use crate::domain::Domain;
 use crate::label::{Label, Range};
-use crate::selinux;
 use crate::vocabulary::Vocabulary;
 
 /// How sure a site wants to be that labels tell each other nothing.
@@ -57,7 +56,7 @@ pub struct Isolation {
     processor: Processor,
     kernel_root: PathBuf,
     selinux: Selinux,
-    selinux_domain: Option<u32>,
+    pub(super) selinux_domain: Option<u32>,
 }
 
 impl Default for Isolation {
@@ -184,42 +183,6 @@ fn selinux_domain(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u32
     let Some(value) = keys.get("selinux-domain") else { return Some(None) };
     let doi = reader.integer(value, "selinux-domain", 1..=u64::from(u32::MAX))?;
     Some(Some(u32::try_from(doi).ok()?))
-}
-
-impl Site {
-    /// The label's SELinux level, such as `s2:c0,c9`: in the numbers of `selinux-domain`, or by its place in the site's lists.
-    ///
-    /// # Errors
-    /// SELinux, or the domain, cannot say the label whole; in words.
-    pub fn selinux_level(&self, label: &Label) -> Result<String, String> {
-        let Some(doi) = self.isolation.selinux_domain else {
-            return selinux::print(&self.vocabulary, label).map_err(|e| e.to_string());
-        };
-        let domain = self.domains.iter().find(|domain| domain.doi() == doi);
-        let domain = domain.ok_or_else(|| format!("there is no [[domain]] with doi = {doi}"))?;
-        domain.foreign(label).map(|class| selinux::print_class(&class)).map_err(|e| e.to_string())
-    }
-
-    /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site
-    /// wants high assurance: what a service at the second could tell one at the first is not small.
-    pub fn widest_with_one_kernel(&self) -> Option<(Label, Label)> {
-        if self.isolation.assurance() != Assurance::High {
-            return None;
-        }
-        let ends = self.services.values().flat_map(|service| [service.range.low(), service.range.high()]);
-        let shared: Vec<&Label> = ends.filter(|label| !self.isolation.has_own_kernel(label)).collect();
-        let pairs = shared.iter().flat_map(|low| shared.iter().map(move |high| (*low, *high)));
-        let apart = |(low, high): &(&Label, &Label)| low != high && high.dominates(low);
-        // The widest by levels, then by categories.
-        let width = |(low, high): &(&Label, &Label)| {
-            let levels = high.confidentiality.level.saturating_sub(low.confidentiality.level);
-            (
-                levels,
-                high.confidentiality.categories.len().saturating_sub(low.confidentiality.categories.len()),
-            )
-        };
-        pairs.filter(apart).max_by_key(width).map(|(low, high)| (low.clone(), high.clone()))
-    }
 }
 
 fn word<T: Copy + Default>(

@@ -1,11 +1,11 @@
 //! Which tunnels sessions' packets travel in, where that is not the same for all: `layers` of a host, and of a posture.
 
-use super::draft::{Draft, DraftHost, DraftServer, Part};
-use super::posture::Posture;
+use super::draft::Draft;
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
+use super::tables::{DraftHost, DraftServer, Part};
 use super::vault::{Layer, Vault, layers};
-use crate::names::{HostName, LabelName, UserName};
+use crate::names::HostName;
 use std::collections::BTreeSet;
 
 /// Whether the sessions of a host, or those that a posture lets be, travel within a second tunnel; `Some(None)`: it does not say.
@@ -88,19 +88,4 @@ pub(super) fn of_posture(
         reader.problem(ProblemKind::BadValue, &needed.span, what, remedy);
     }
     Some(Some(hosts))
-}
-
-impl Posture {
-    /// Whether sessions from this host travel in the layers that it asks for.
-    pub fn layers_suffice(&self, host: &HostName) -> bool {
-        self.layered.as_ref().is_none_or(|hosts| hosts.contains(host))
-    }
-
-    /// What it does to those whom it does not admit, as what follows its name.
-    pub fn refusal(&self, user: &UserName, host: &HostName, label: &LabelName) -> String {
-        if self.layers_suffice(host) {
-            return format!("does not let `{user}` have sessions at {label} from `{host}`");
-        }
-        format!("needs the layers esp and quic at {label}, and sessions from `{host}` have esp alone")
-    }
 }

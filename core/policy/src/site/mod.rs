@@ -32,8 +32,10 @@ pub mod reference;
 mod root;
 mod server;
 mod services;
+mod tables;
 mod values;
 mod vault;
+mod ways;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -61,18 +63,18 @@ pub use protection::{Protected, Protection, Unprotected};
 pub use quota::Quota;
 pub use reach::{Destination, NetworkHost, Protocol, Reach};
 pub use root::RootImage;
-pub use server::{Colour, Limits, Server};
+pub use server::{Colour, Limits, MAX_SLOTS, Server};
 pub use services::{Mode, Passed, Program, Recorded, Service};
 pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Vault};
 pub use wire::Wire;
 
 use crate::domain::Domain;
 use crate::label::{Label, Range};
-use crate::names::{HostName, LabelName, PartitionName, PostureName, ServiceName, SiteName, UserName};
+use crate::names::{
+    HostName, LabelName, PartitionName, PostureName, ProtectionName, ServiceName, SiteName, UserName,
+};
+use crate::selinux;
 use crate::vocabulary::Vocabulary;
-
-/// Steering slots at most. Slot 0 is the keyer's.
-pub const MAX_SLOTS: u16 = 4095;
 
 /// Hosts that all networks of a site know at once where it says nothing else, of each family. Who asks for the server and who begins
 /// connections may be others: both together have half of what Linux remembers of itself (neigh `gc_thresh3`), so that the server's own way to its
@@ -404,5 +406,91 @@ impl Site {
                 .filter_map(|label| self.label_name(&label))
                 .collect(),
         )
+    }
+
+    /// Of what can be reached at a label, what this person could reach there, whatever owners say.
+    pub fn reachable_by(&self, user: &UserName, label: &Label) -> Vec<Reach> {
+        let mut reach = self.reachable(label);
+        reach.retain(|one| match &one.destination {
+            Destination::Service(name) => {
+                self.service(name).is_some_and(|service| service.access().may_admit(user))
+            }
+            Destination::Network(_) => true,
+        });
+        reach
+    }
+
+    /// The label's SELinux level, such as `s2:c0,c9`: in the numbers of `selinux-domain`, or by its place in the site's lists.
+    ///
+    /// # Errors
+    /// SELinux, or the domain, cannot say the label whole; in words.
+    pub fn selinux_level(&self, label: &Label) -> Result<String, String> {
+        let Some(doi) = self.isolation.selinux_domain else {
+            return selinux::print(&self.vocabulary, label).map_err(|e| e.to_string());
+        };
+        let domain = self.domains.iter().find(|domain| domain.doi() == doi);
+        let domain = domain.ok_or_else(|| format!("there is no [[domain]] with doi = {doi}"))?;
+        domain.foreign(label).map(|class| selinux::print_class(&class)).map_err(|e| e.to_string())
+    }
+
+    /// The lowest and the highest end of the services' ranges of which labels of the same kernel are between, where the site
+    /// wants high assurance: what a service at the second could tell one at the first is not small.
+    pub fn widest_with_one_kernel(&self) -> Option<(Label, Label)> {
+        if self.isolation.assurance() != Assurance::High {
+            return None;
+        }
+        let ends = self.services.values().flat_map(|service| [service.range.low(), service.range.high()]);
+        let shared: Vec<&Label> = ends.filter(|label| !self.isolation.has_own_kernel(label)).collect();
+        let pairs = shared.iter().flat_map(|low| shared.iter().map(move |high| (*low, *high)));
+        let apart = |(low, high): &(&Label, &Label)| low != high && high.dominates(low);
+        // The widest by levels, then by categories.
+        let width = |(low, high): &(&Label, &Label)| {
+            let levels = high.confidentiality.level.saturating_sub(low.confidentiality.level);
+            (
+                levels,
+                high.confidentiality.categories.len().saturating_sub(low.confidentiality.categories.len()),
+            )
+        };
+        pairs.filter(apart).max_by_key(width).map(|(low, high)| (low.clone(), high.clone()))
+    }
+
+    /// What a session at this label must have where its person asks for this and its tunnel may have these ciphers: that, and what each
+    /// service at the label asks for.
+    ///
+    /// # Errors
+    /// It cannot be had; then nothing less is.
+    pub fn protected(
+        &self,
+        label: &Label,
+        asked: Option<&ProtectionName>,
+        ciphers: &[Cipher],
+    ) -> Result<Protected, Unprotected> {
+        let services = self.services_at(label).filter_map(|service| service.protection.as_ref());
+        self.protected_by(label, asked.into_iter().chain(services), ciphers)
+    }
+
+    /// The same where these protections were asked for, and no others.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn protected_by<'a>(
+        &self,
+        label: &Label,
+        names: impl Iterator<Item = &'a ProtectionName>,
+        ciphers: &[Cipher],
+    ) -> Result<Protected, Unprotected> {
+        let mut whole = Protected::default();
+        for name in names {
+            let found = self.protections.iter().find(|one| one.name() == name);
+            let found = found.ok_or_else(|| Unprotected::Unknown(name.clone()))?;
+            if !found.covers(label) {
+                return Err(Unprotected::NotHere(name.clone()));
+            }
+            whole = whole.and(found, Some(self.vault.interval()));
+        }
+        if !whole.names.is_empty() && whole.among(ciphers).is_empty() {
+            return Err(Unprotected::NoCipher(whole.names));
+        }
+        Ok(whole)
     }
 }

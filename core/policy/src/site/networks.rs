@@ -6,11 +6,12 @@ use ipnet::IpNet;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::draft::{Draft, DraftNetwork};
 use super::problem::ProblemKind;
 use super::reach::{NetworkHost, Protocol};
 use super::read::{At, Keys, Reader};
 use super::reference;
+use super::services::DraftService;
+use super::tables::DraftNetwork;
 use super::values::{NAME, PARTITION_NAME, port, protocol, range};
 use crate::domain::Domain;
 use crate::label::{Label, Range};
@@ -296,9 +297,14 @@ fn single(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<
 }
 
 /// What holds for networks whose packets carry labels. `domains` is `None` if one could not be read.
-pub(super) fn check_labelled(reader: &mut Reader<'_>, draft: &Draft, domains: Option<&[Domain]>) {
-    let (Some(vocabulary), Some(domains)) = (&draft.vocabulary, domains) else { return };
-    for network in &draft.networks.read {
+pub(super) fn check_labelled(
+    reader: &mut Reader<'_>,
+    (networks, services): (&[DraftNetwork], &[DraftService]),
+    vocabulary: Option<&Vocabulary>,
+    domains: Option<&[Domain]>,
+) {
+    let (Some(vocabulary), Some(domains)) = (vocabulary, domains) else { return };
+    for network in networks {
         let Some(doi) = &network.domain else { continue };
         let Some(labels) = network.labels.value.labels(MOST) else {
             reader.problem(
@@ -331,8 +337,7 @@ pub(super) fn check_labelled(reader: &mut Reader<'_>, draft: &Draft, domains: Op
             }
         }
         let mediated = |name: &&At<ServiceName>| {
-            let mut services = draft.services.read.iter();
-            services.any(|service| service.name.value == name.value && service.mode.is_mediated())
+            services.iter().any(|service| service.name.value == name.value && service.mode.is_mediated())
         };
         for name in network.services.iter().filter(mediated) {
             reader.problem(

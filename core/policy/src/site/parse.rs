@@ -7,11 +7,12 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::draft::{Draft, DraftHost, DraftNetwork, DraftServer, DraftUser, Part};
+use super::draft::Draft;
 use super::problem::{Problem, ProblemKind};
 use super::read::{At, Keys, Reader};
 use super::services::DraftService;
 use super::services::service;
+use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, Part};
 use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Network, SecondFactor, Server,
@@ -121,10 +122,10 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let kernels = isolation.as_ref().map(|(isolation, _)| isolation);
     let postures = posture::read(reader, &root, &draft, vault.as_ref(), crypto.as_ref(), kernels);
     check::all(reader, &draft);
-    networks::check_labelled(reader, &draft, domains.as_deref());
+    let (vocabulary, served) = (draft.vocabulary.as_ref(), (&*draft.networks.read, &*draft.services.read));
+    networks::check_labelled(reader, served, vocabulary, domains.as_deref());
     if let Some((isolation, own_kernel)) = &isolation {
         super::isolation::check(reader, own_kernel, &draft);
-        let vocabulary = draft.vocabulary.as_ref();
         isolation.check_selinux(reader, root.get("isolation"), vocabulary, domains.as_deref());
     }
     if let Some(Some(frames)) = &frames {

@@ -5,26 +5,22 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::card;
-use super::draft::DraftNetwork;
 use super::guard::{self, Guard, ReadGuard};
 use super::link::{self, ReadLink};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::values::{PARTITION_NAME, command, label, quantity as read_quantity, unknown_word};
 use super::wire::{self, ReadWire, Wire};
-use super::{Limits, MAX_SLOTS, Needs, needs, quantity, reference, root};
-use crate::flow::{self, Passage, Step};
+use super::{Limits, Needs, needs, quantity, reference, root};
+use crate::flow::Passage;
 use crate::label::{Label, Range};
 use crate::names::{ChannelName, PartitionName, UserName};
-use crate::vocabulary::{Vocabulary, nearest};
+use crate::vocabulary::Vocabulary;
 
 /// Partitions at most.
 const MOST_PARTITIONS: usize = 64;
 /// Channels at most.
 const MOST_CHANNELS: usize = 64;
-/// Channels that one partition has an end of, at most: each is a descriptor of its program.
-const MOST_ENDS: usize = 16;
 
 /// How often a partition that ends is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,11 +196,11 @@ impl Channel {
 /// A channel as read, with the places of its name and of its two ends.
 pub(super) struct ReadChannel {
     pub name: At<ChannelName>,
-    from: Option<At<PartitionName>>,
-    to: Option<At<PartitionName>>,
+    pub from: ReadEnd,
+    pub to: ReadEnd,
     pub wire: Option<ReadWire>,
-    guard: Option<ReadGuard>,
-    channel: Channel,
+    pub guard: Option<ReadGuard>,
+    pub channel: Channel,
 }
 
 impl ReadChannel {
@@ -214,7 +210,7 @@ impl ReadChannel {
     }
 
     /// Every partition that has an end.
-    fn ends(&self) -> impl Iterator<Item = &At<PartitionName>> {
+    pub(super) fn ends(&self) -> impl Iterator<Item = &At<PartitionName>> {
         let ends = [&self.from, &self.to].into_iter().flatten();
         ends.chain(self.guard.as_ref().map(|guard| &guard.filter))
     }
@@ -422,7 +418,7 @@ fn channel(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys
 }
 
 /// An end of a channel that is here, if it is.
-type ReadEnd = Option<At<PartitionName>>;
+pub(super) type ReadEnd = Option<At<PartitionName>>;
 
 /// Both ends, or the one that is not on another host.
 fn ends(reader: &mut Reader<'_>, keys: &Keys<'_>, passage: Option<Passage>) -> Option<(ReadEnd, ReadEnd)> {
@@ -468,157 +464,4 @@ pub(super) fn outside(reader: &mut Reader<'_>, draft: &Draft, own_kernel: &[At<R
         let remedy = "leave its label out of `own-kernel`: a partition has the host's kernel";
         reader.problem(ProblemKind::Overlap, &label.span, what, remedy);
     }
-}
-
-/// Holds partitions and channels against each other, and the flow by all channels together against the lattice.
-pub(super) fn check(
-    reader: &mut Reader<'_>,
-    draft: &Draft,
-    networks: &[DraftNetwork],
-    slots: Option<u16>,
-    vocabulary: &Vocabulary,
-) {
-    let Draft { partitions, channels, links } = draft;
-    let places = usize::from(slots.unwrap_or(0)).saturating_add(partitions.len());
-    if let Some((name, ..)) = partitions.first().filter(|_| places > usize::from(MAX_SLOTS)) {
-        let what = format!("partitions and labels that run at once are {places} together");
-        let remedy = format!("lower `slots` of [server]: have {MAX_SLOTS} of both");
-        reader.problem(ProblemKind::TooLarge, &name.span, what, remedy);
-    }
-    for (name, ..) in partitions {
-        let ends = channels.iter().flat_map(ReadChannel::ends).filter(|end| end.value == name.value);
-        if ends.count() > MOST_ENDS {
-            let what = format!("the partition `{}` has more than {MOST_ENDS} channels", name.value);
-            reader.problem(ProblemKind::TooLarge, &name.span, what, "part it in two");
-        }
-    }
-    let place = |name: &PartitionName| partitions.iter().position(|(known, ..)| known.value == *name);
-    let mut steps = Vec::new();
-    for read in channels {
-        let ReadChannel { name, from, to, channel, .. } = read;
-        unknown(reader, draft, read.ends());
-        let at = |end: &ReadEnd| end.as_ref().and_then(|end| place(&end.value));
-        let (Some(from), Some(to)) = (at(from), at(to)) else { continue };
-        if from == to {
-            let what = format!("the channel `{}` leads from a partition to itself", name.value);
-            reader.problem(ProblemKind::BadValue, &name.span, what, "name two partitions");
-            continue;
-        }
-        let up = partitions
-            .get(to)
-            .zip(partitions.get(from))
-            .is_some_and(|(to, from)| to.1.value.dominates(&from.1.value));
-        if channel.passage == Passage::Guard && up {
-            let what = format!("the guard `{}` is no exception: the lattice allows this flow", name.value);
-            reader.problem(ProblemKind::BadValue, &name.span, what, "write `kind = \"oneway\"`");
-        }
-        filter(reader, draft, read, from);
-        steps.push((name.value.as_str(), &name.span, Step { from, to, passage: channel.passage }));
-    }
-    for ReadLink { name, ends, .. } in links {
-        unknown(reader, draft, ends);
-        let [Some(one), Some(other)] = ends.each_ref().map(|end| place(&end.value)) else { continue };
-        let step = |from, to| (name.value.as_str(), &name.span, Step { from, to, passage: Passage::OneWay });
-        // One whose ends differ in label is told of by itself.
-        if one != other
-            && partitions.get(one).map(|one| &one.1.value)
-                == partitions.get(other).map(|other| &other.1.value)
-        {
-            steps.extend([step(one, other), step(other, one)]);
-        }
-    }
-    let label = |name: &PartitionName| {
-        partitions.iter().find(|(known, ..)| known.value == *name).map(|(_, label, _)| &label.value)
-    };
-    link::check(reader, links, label);
-    let mut places: Vec<(&str, &Label)> =
-        partitions.iter().map(|(name, label, _)| (name.value.as_str(), &label.value)).collect();
-    card::steps(networks, &mut places, &mut steps);
-    wire::steps(channels, partitions.len(), &mut places, &mut steps);
-    upward(partitions.len(), &places, &mut steps);
-    forbidden(reader, &places, &steps, vocabulary);
-}
-
-/// Adds what the lattice lets be outside: from one place there to each that dominates it. levee itself carries documents so, from what hosts of
-/// one network write to what hosts of another read (upflow), and of others it cannot say that they do not.
-fn upward<'a>(partitions: usize, places: &[(&'a str, &'a Label)], steps: &mut Vec<Way<'a>>) {
-    let outside = || places.iter().enumerate().skip(partitions);
-    let mut more = Vec::new();
-    for (from, (_, below)) in outside() {
-        let touches = |(.., step): &&Way<'a>| step.from == from || step.to == from;
-        let Some((_, span, _)) = steps.iter().find(touches) else { continue };
-        for (to, _) in outside().filter(|(to, (_, above))| *to != from && above.dominates(below)) {
-            more.push((flow::UPWARD, *span, Step { from, to, passage: Passage::OneWay }));
-        }
-    }
-    steps.extend(more);
-}
-
-/// Tells of ends that are no partitions.
-fn unknown<'a>(
-    reader: &mut Reader<'_>,
-    draft: &Draft,
-    ends: impl IntoIterator<Item = &'a At<PartitionName>>,
-) {
-    let known = || draft.partitions.iter().map(|(known, ..)| known.value.as_str());
-    for end in ends.into_iter().filter(|end| known().all(|name| name != end.value.as_str())) {
-        let near = nearest(end.value.as_str(), known());
-        let remedy = match &near {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "declare it under [[partition]], or remove what leads there".to_owned(),
-        };
-        let what = format!("the site has no partition `{}`", end.value);
-        reader.problem_near(ProblemKind::UnknownName, &end.span, what, near, remedy);
-    }
-}
-
-/// A guard's filter is at the label of what it sees, and has to do with nothing else: so the guard is one step, and its label is what the
-/// exception is for.
-fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usize) {
-    let Some(ReadGuard { filter, .. }) = &read.guard else { return };
-    let of = |end: &&At<PartitionName>| end.value == filter.value;
-    let links = draft.links.iter().flat_map(|link| &link.ends);
-    if draft.channels.iter().flat_map(ReadChannel::ends).chain(links).filter(of).count() > 1 {
-        let what = format!("the filter `{}` has another channel or link", filter.value);
-        let remedy = "give it a partition of its own: it has one guard's messages, and nothing else";
-        reader.problem(ProblemKind::Overlap, &filter.span, what, remedy);
-    }
-    let label = |at: usize| draft.partitions.get(at).map(|(_, label, _)| &label.value);
-    let at = draft.partitions.iter().position(|(name, ..)| name.value == filter.value);
-    if at.is_some_and(|at| label(at) != label(from)) {
-        let of = read.from.as_ref().map_or("", |from| from.value.as_str());
-        let what = format!("the filter `{}` is not at the label of `{of}`", filter.value);
-        reader.problem(ProblemKind::Flow, &filter.span, what, "give both partitions the same label");
-    }
-}
-
-/// A step of information from one place to another: what it is called, where the file says so, and between which places.
-pub(super) type Way<'a> = (&'a str, &'a std::ops::Range<usize>, Step);
-
-/// Tells the shortest way by which information gets where it must not.
-fn forbidden(reader: &mut Reader<'_>, places: &[(&str, &Label)], steps: &[Way<'_>], vocabulary: &Vocabulary) {
-    let labels: Vec<Label> = places.iter().map(|(_, label)| (*label).clone()).collect();
-    let plain: Vec<Step> = steps.iter().map(|(_, _, step)| *step).collect();
-    let Some(way) = flow::forbidden(&labels, &plain) else { return };
-    let at = |place: usize| {
-        let (name, label) = places.get(place)?;
-        Some(format!("{name} ({})", vocabulary.text(label).unwrap_or_default()))
-    };
-    let way: Vec<_> = way.iter().filter_map(|number| steps.get(*number)).collect();
-    let Some((_, last, Step { from, to, .. })) = way.last() else { return };
-    let mut text = String::new();
-    for (name, _, step) in &way {
-        text.push_str(&format!("{} -[{name}]-> ", at(step.from).unwrap_or_default()));
-    }
-    text.push_str(&at(*to).unwrap_or_default());
-    let what = format!("information gets where the lattice forbids it: {text}");
-    let is_outside = |place: &usize| places.get(*place).is_some_and(|(name, _)| *name == wire::OUTSIDE);
-    let remedy = if way.len() == 1 && (is_outside(from) || is_outside(to)) {
-        "turn the channel round, or have its end here in a partition at the other host's label, and a guard between that and this one"
-    } else if way.len() == 1 {
-        "turn the channel round, or declare the exception with `kind = \"guard\"`"
-    } else {
-        "remove one of these channels, or declare the whole way as one guard"
-    };
-    reader.problem(ProblemKind::Flow, last, what, remedy);
 }

@@ -1,26 +1,22 @@
 //! `[[posture]]`: what tunnels must have, who may have sessions and which services are on, while an operator says so.
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
-use std::str::FromStr;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use toml::Spanned;
-use toml::de::DeValue;
 
 use super::cipher::Cipher;
-use super::crypto::Crypto;
+use super::crypto::{Crypto, ciphers_of};
 use super::draft::Draft;
 use super::isolation::Isolation;
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{At, Keys, Reader};
 use super::reference;
-use super::values::{NAME, quantity, unknown_word};
+use super::values::{NAME, key_life, names, quantity};
 use super::vault::{Vault, ranges};
 use crate::label::{Label, Range};
-use crate::names::{HostName, PostureName, ServiceName, UserName};
+use crate::names::{HostName, LabelName, PostureName, ServiceName, UserName};
 
 /// The most postures of a site.
 const MOST: usize = 16;
@@ -38,7 +34,7 @@ pub struct Posture {
     people: Option<BTreeSet<UserName>>,
     hosts: Option<BTreeSet<HostName>>,
     /// Those that have the layers that it asks for, where it asks for any.
-    pub(super) layered: Option<BTreeSet<HostName>>,
+    layered: Option<BTreeSet<HostName>>,
     services: Option<BTreeSet<ServiceName>>,
     key_life: Option<Duration>,
     constant: bool,
@@ -92,6 +88,19 @@ impl Posture {
     /// How long workstations have to agree on new keys.
     pub fn follow(&self) -> Duration {
         self.follow
+    }
+
+    /// Whether sessions from this host travel in the layers that it asks for.
+    pub fn layers_suffice(&self, host: &HostName) -> bool {
+        self.layered.as_ref().is_none_or(|hosts| hosts.contains(host))
+    }
+
+    /// What it does to those whom it does not admit, as what follows its name.
+    pub fn refusal(&self, user: &UserName, host: &HostName, label: &LabelName) -> String {
+        if self.layers_suffice(host) {
+            return format!("does not let `{user}` have sessions at {label} from `{host}`");
+        }
+        format!("needs the layers esp and quic at {label}, and sessions from `{host}` have esp alone")
     }
 }
 
@@ -163,7 +172,7 @@ fn posture(
         None => Some(None),
         Some(value) => ciphers_of(reader, value, crypto, "posture").map(Some),
     };
-    let key_life = super::protection::key_life(reader, keys);
+    let key_life = key_life(reader, keys);
     let constant = constant(reader, keys);
     let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", users));
@@ -258,65 +267,4 @@ fn fits(
     if constant && let Some(vault) = vault {
         super::protection::fits_a_rate(reader, keys, vault);
     }
-}
-
-/// A list of names of `what` that the site has; `known` is `None` where these could not be read.
-pub(super) fn names<'a, T>(
-    reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
-    key: &str,
-    (what, known): (&str, Option<impl Iterator<Item = &'a T> + Clone>),
-) -> Option<Option<BTreeSet<T>>>
-where
-    T: FromStr + Display + Ord + Clone + 'a,
-    T::Err: Display,
-{
-    let Some(value) = keys.get(key) else { return Some(None) };
-    let read: Vec<At<T>> = reader.parsed_list(value, &format!("{what}'s name"), NAME)?;
-    let mut found = BTreeSet::new();
-    for name in read {
-        if let Some(known) = known.clone().filter(|known| !known.clone().any(|one| *one == name.value)) {
-            let known: Vec<String> = known.map(ToString::to_string).collect();
-            let text = name.value.to_string();
-            let word = At::new(text.as_str(), name.span.clone());
-            unknown_word(reader, &word, &format!("{what} of the site"), known.iter().map(String::as_str));
-        } else if !found.insert(name.value.clone()) {
-            let said = format!("`{}` stands here twice", name.value);
-            reader.problem(ProblemKind::Duplicate, &name.span, said, "take it out once");
-        }
-    }
-    Some(Some(found))
-}
-
-/// At least one, each once, and of those that the site's suites have.
-pub(super) fn ciphers_of(
-    reader: &mut Reader<'_>,
-    value: &Spanned<DeValue<'_>>,
-    crypto: Option<&Crypto>,
-    whose: &str,
-) -> Option<Vec<Cipher>> {
-    let words = reader.strings(value, "ciphers")?;
-    if words.is_empty() {
-        let what = format!("a {whose} without a cipher lets nothing pass");
-        reader.problem(ProblemKind::BadValue, &value.span(), what, "name at least one");
-    }
-    let suites = crypto.map(Crypto::suites);
-    let mut ciphers = Vec::new();
-    for word in words {
-        let known = Cipher::ALL.into_iter().find(|(name, _)| *name == word.value);
-        let Some((_, cipher)) = known else {
-            unknown_word(reader, &word, "cipher", Cipher::ALL.iter().map(|(name, _)| *name));
-            continue;
-        };
-        if let Some(suites) = suites.filter(|suites| !suites.ciphers().contains(&cipher)) {
-            let what = format!("`suites` is `{suites}`, which has no {cipher}");
-            reader.problem(ProblemKind::BadValue, &word.span, what, "take it out, or choose other suites");
-        }
-        if ciphers.contains(&cipher) {
-            let what = format!("`{cipher}` stands here twice");
-            reader.problem(ProblemKind::Duplicate, &word.span, what, "take it out once");
-        }
-        ciphers.push(cipher);
-    }
-    Some(ciphers)
 }

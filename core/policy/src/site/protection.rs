@@ -5,23 +5,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cipher::Cipher;
-use super::crypto::Crypto;
-use super::posture::ciphers_of;
+use super::crypto::{Crypto, ciphers_of};
 use super::problem::ProblemKind;
-use super::quantity::duration;
 use super::read::{Keys, Reader};
+use super::reference;
 use super::services::DraftService;
-use super::values::{NAME, quantity, unknown_word};
+use super::values::{NAME, key_life, unknown_word};
 use super::vault::{Vault, ranges};
-use super::{Site, reference};
 use crate::label::{Label, Range};
 use crate::names::ProtectionName;
 use crate::vocabulary::Vocabulary;
 
 /// The most protections of a site.
 const MOST: usize = 16;
-/// How old keys may become, in milliseconds: at most what they may without it.
-const LIVES: std::ops::RangeInclusive<u64> = 60_000..=3_600_000;
 
 /// What may be asked for. It only takes away from what tunnels may be without it.
 #[derive(Clone, Debug)]
@@ -80,7 +76,8 @@ impl Protected {
         names.join(" and ")
     }
 
-    fn and(mut self, other: &Protection, interval: Option<Duration>) -> Self {
+    /// With what another protection asks for, at this interval where it asks for a constant rate.
+    pub(super) fn and(mut self, other: &Protection, interval: Option<Duration>) -> Self {
         if self.names.contains(&other.name) {
             return self;
         }
@@ -120,48 +117,6 @@ impl std::fmt::Display for Unprotected {
                 )
             }
         }
-    }
-}
-
-impl Site {
-    /// What a session at this label must have where its person asks for this and its tunnel may have these ciphers: that, and what each
-    /// service at the label asks for.
-    ///
-    /// # Errors
-    /// It cannot be had; then nothing less is.
-    pub fn protected(
-        &self,
-        label: &Label,
-        asked: Option<&ProtectionName>,
-        ciphers: &[Cipher],
-    ) -> Result<Protected, Unprotected> {
-        let services = self.services_at(label).filter_map(|service| service.protection.as_ref());
-        self.protected_by(label, asked.into_iter().chain(services), ciphers)
-    }
-
-    /// The same where these protections were asked for, and no others.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn protected_by<'a>(
-        &self,
-        label: &Label,
-        names: impl Iterator<Item = &'a ProtectionName>,
-        ciphers: &[Cipher],
-    ) -> Result<Protected, Unprotected> {
-        let mut whole = Protected::default();
-        for name in names {
-            let found = self.protections.iter().find(|one| one.name == *name);
-            let found = found.ok_or_else(|| Unprotected::Unknown(name.clone()))?;
-            if !found.covers(label) {
-                return Err(Unprotected::NotHere(name.clone()));
-            }
-            whole = whole.and(found, Some(self.vault.interval()));
-        }
-        if !whole.names.is_empty() && whole.among(ciphers).is_empty() {
-            return Err(Unprotected::NoCipher(whole.names));
-        }
-        Ok(whole)
     }
 }
 
@@ -233,14 +188,6 @@ fn protection(
     }
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
     Some(Protection { name: name.value, labels, ciphers, key_life, constant })
-}
-
-/// How old keys may become, where it is said; `None` where it could not be read.
-pub(super) fn key_life(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<Duration>> {
-    let Some(value) = keys.get("key-life") else { return Some(None) };
-    let read = |text: &str| duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
-    let life = quantity(reader, value, "key-life", read, LIVES, "a time from \"1m\" to \"1h\"")?;
-    Some(Some(Duration::from_millis(life)))
 }
 
 /// What the vaults must be like for it.

@@ -4,60 +4,17 @@
 //! `levee check --explain`, site.toml(5) and `docs/site.md` print it.
 
 mod apart;
+mod section;
 
 use crate::names::NAME;
 
+pub use section::{Key, Section};
+use section::{RANGES, may, must};
+
 pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, PROCESSORS, SLOT, WIRE};
-
-/// A key of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// As written in the file.
-    pub name: &'static str,
-    /// What its value looks like, with its bounds.
-    pub form: &'static str,
-    /// What holds without it; `None` where it must be there.
-    pub default: Option<&'static str>,
-    /// What it means.
-    pub means: &'static str,
-}
-
-/// A table, or an array of tables.
-#[derive(Clone, Copy, Debug)]
-pub struct Section {
-    /// How its head is written: `[server]`, `[[user]]`, or what it stands in.
-    pub head: &'static str,
-    /// Whether a site must have it.
-    pub needed: bool,
-    /// What it is for.
-    pub means: &'static str,
-    /// Its keys, in the order in which they are best written.
-    pub keys: &'static [Key],
-}
-
-impl Section {
-    /// The names of its keys.
-    pub(super) fn names(&self) -> Vec<&'static str> {
-        self.keys.iter().map(|key| key.name).collect()
-    }
-
-    /// The word in its head: `server` of `[server]`.
-    pub fn word(&self) -> &'static str {
-        self.head.trim_matches(['[', ']'])
-    }
-}
-
-const fn must(name: &'static str, form: &'static str, means: &'static str) -> Key {
-    Key { name, form, default: None, means }
-}
-
-const fn may(name: &'static str, form: &'static str, default: &'static str, means: &'static str) -> Key {
-    Key { name, form, default: Some(default), means }
-}
 
 const RANGE: &str = "a range of labels: \"LOW..HIGH\", or one label";
 const LAYERS: &str = "[\"esp\"] or [\"esp\", \"quic\"]";
-const RANGES: &str = "a list of ranges of labels";
 const DNS_NAME: &str = "a DNS name in lower case";
 const ADDRESS: &str = "an IPv4 or IPv6 address";
 const ADDRESSES: &str = "an address, or a list with one IPv4 and one IPv6 address";

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::DomainName;
 
+/// Steering slots at most. Slot 0 is the keyer's.
+pub const MAX_SLOTS: u16 = 4095;
+
 /// A colour for the banner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

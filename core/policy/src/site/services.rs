@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::access::{self, Access};
-use super::draft::{DraftUser, Part};
 use super::needs::{self, Needs};
 use super::problem::ProblemKind;
 use super::reach::Protocol;
 use super::read::{At, Keys, Reader};
+use super::tables::{DraftUser, Part};
 use super::values::{NAME, command, port, protocol, range, unknown_word};
 use crate::label::Range;
 use crate::names::{ProtectionName, ServiceName};

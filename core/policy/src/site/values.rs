@@ -1,10 +1,16 @@
 //! Values that tables of several kinds have.
 
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
 use toml::Spanned;
 use toml::de::DeValue;
 
 use super::Protocol;
 use super::problem::ProblemKind;
+use super::quantity::duration;
 use super::read::{At, Keys, Reader};
 use crate::label::{Label, Range};
 use crate::vocabulary::{Vocabulary, nearest};
@@ -153,4 +159,43 @@ pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, defau
         Some(value) => reader.port(value, key).map(|port| At::new(port, value.span())),
         None => Some(At::new(default, keys.span())),
     }
+}
+
+/// A list of names of `what` that the site has; `known` is `None` where these could not be read.
+pub(super) fn names<'a, T>(
+    reader: &mut Reader<'_>,
+    keys: &Keys<'_>,
+    key: &str,
+    (what, known): (&str, Option<impl Iterator<Item = &'a T> + Clone>),
+) -> Option<Option<BTreeSet<T>>>
+where
+    T: FromStr + Display + Ord + Clone + 'a,
+    T::Err: Display,
+{
+    let Some(value) = keys.get(key) else { return Some(None) };
+    let read: Vec<At<T>> = reader.parsed_list(value, &format!("{what}'s name"), NAME)?;
+    let mut found = BTreeSet::new();
+    for name in read {
+        if let Some(known) = known.clone().filter(|known| !known.clone().any(|one| *one == name.value)) {
+            let known: Vec<String> = known.map(ToString::to_string).collect();
+            let text = name.value.to_string();
+            let word = At::new(text.as_str(), name.span.clone());
+            unknown_word(reader, &word, &format!("{what} of the site"), known.iter().map(String::as_str));
+        } else if !found.insert(name.value.clone()) {
+            let said = format!("`{}` stands here twice", name.value);
+            reader.problem(ProblemKind::Duplicate, &name.span, said, "take it out once");
+        }
+    }
+    Some(Some(found))
+}
+
+/// How old keys may become, in milliseconds: at most what they may without it.
+const LIVES: std::ops::RangeInclusive<u64> = 60_000..=3_600_000;
+
+/// How old keys may become, where it is said; `None` where it could not be read.
+pub(super) fn key_life(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<Duration>> {
+    let Some(value) = keys.get("key-life") else { return Some(None) };
+    let read = |text: &str| duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
+    let life = quantity(reader, value, "key-life", read, LIVES, "a time from \"1m\" to \"1h\"")?;
+    Some(Some(Duration::from_millis(life)))
 }

@@ -5,18 +5,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::link::is_usable;
-use super::partition::{ReadChannel, Way};
 use super::problem::ProblemKind;
 use super::read::{At, Keys, Reader};
 use super::values::{label, port, quantity as read_quantity};
 use super::{quantity, reference};
-use crate::flow::{Passage, Step};
 use crate::label::Label;
 use crate::names::{HardwareAddress, InterfaceName};
 use crate::vocabulary::Vocabulary;
-
-/// The other hosts of one label together, in a way that information takes: they may speak with each other.
-pub(super) const OUTSIDE: &str = "another host";
 
 /// The network between two hosts that a one-way channel has for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -186,28 +181,5 @@ fn addresses(reader: &mut Reader<'_>, own: &At<IpNet>, peer: &At<IpAddr>) {
         let what = format!("{address} is a link-local address, or one of IPv4 in another form");
         let remedy = "give both an address of their own network, such as \"fd00::1/64\", or of IPv4";
         reader.problem(ProblemKind::BadValue, &peer.span, what, remedy);
-    }
-}
-
-/// Adds what wires are for the flow: at each label one place outside, the same as a network's, and a way to or from it.
-pub(super) fn steps<'a>(
-    channels: &'a [ReadChannel],
-    partitions: usize,
-    places: &mut Vec<(&'a str, &'a Label)>,
-    steps: &mut Vec<Way<'a>>,
-) {
-    for read in channels {
-        let Some(ReadWire { label, .. }) = &read.wire else { continue };
-        let Some((here, sends)) = read.end() else { continue };
-        let known = places.iter().take(partitions).position(|(name, _)| *name == here.value.as_str());
-        // One that is nobody's is told of by itself.
-        let Some(inside) = known else { continue };
-        let outside = places.iter().skip(partitions).position(|(_, at)| **at == label.value);
-        let outside = outside.map_or(places.len(), |at| at + partitions);
-        if outside == places.len() {
-            places.push((OUTSIDE, &label.value));
-        }
-        let (from, to) = if sends { (inside, outside) } else { (outside, inside) };
-        steps.push((read.name.value.as_str(), &label.span, Step { from, to, passage: Passage::OneWay }));
     }
 }

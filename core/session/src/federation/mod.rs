@@ -17,6 +17,7 @@
 
 mod peer;
 mod posture;
+mod setting;
 mod statement;
 
 use crate::{SessionId, Stored, Time};
@@ -28,7 +29,7 @@ use statement::{Book, Digest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-pub use posture::Setting;
+pub use setting::{InForce, Setting};
 pub use statement::{PAGE, PAGES, PEERS, Statement, Word};
 
 /// Sessions of other servers that are used: so many in all, and as many of each as there are servers to share them, but not fewer than

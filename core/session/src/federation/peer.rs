@@ -1,6 +1,6 @@
 //! Another server, as this one knows it.
 
-use super::posture::Setting;
+use super::setting::Setting;
 use super::statement::{Digest, NONE, Statement, Word, read};
 use crate::{SessionId, Stored, Time};
 use levee_policy::HostName;

@@ -5,54 +5,14 @@
 //! answered when every other server has said that it is so. A server that has had its time and has not is granted nothing more.
 
 use super::peer::Peer;
+use super::setting::Setting;
 use super::{Federation, Phase, Said};
-use crate::{InForce, Time};
+use crate::Time;
 use levee_policy::DomainName;
-use serde::{Deserialize, Serialize};
 
-/// The most postures in force.
-pub(super) const POSTURES: usize = 16;
-
-/// What operators have set: so many times at all servers together, the last time at this one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Setting {
-    /// Which time.
-    pub number: u64,
-    /// At which server; nothing where none was set ever.
-    pub at: Option<DomainName>,
-    /// The postures in force from then on.
-    pub in_force: Vec<InForce>,
-}
-
-impl Setting {
-    /// Whether it counts in the place of another. Of two that were set at once one does, at every server the same; so it is of two that
-    /// say different things by one number and name, as who has a server's key can make them.
-    pub fn is_after(&self, other: &Self) -> bool {
-        self.number > 0
-            && (self.number, &self.at, &self.in_force) > (other.number, &other.at, &other.in_force)
-    }
-
-    /// The next one.
-    ///
-    /// # Errors
-    /// There is no greater number.
-    pub fn next(&self, at: &DomainName, in_force: Vec<InForce>) -> Result<Self, String> {
-        let number = self.number.checked_add(1).filter(|number| *number <= LAST);
-        let number = number.ok_or("postures were set as often as can be counted")?;
-        Ok(Self { number, at: Some(at.clone()), in_force })
-    }
-
-    pub(super) fn is_sound(&self) -> bool {
-        let is_set = self.number > 0;
-        is_set == self.at.is_some() && self.number <= LAST && self.in_force.len() <= POSTURES
-    }
-}
-
-/// No server says a number beyond it.
-const LAST: u64 = u64::MAX >> 1;
 /// So far beyond this server's own a number is believed: more than operators set in the life of a site.
 const AHEAD: u64 = 1 << 32;
-/// And so many for each millisecond since 1970, by this server's clock. Whoever has one server's key does not come to [`LAST`] by them until
+/// And so many for each millisecond since 1970, by this server's clock. Whoever has one server's key does not come to the last number by them until
 /// 2248; and as what others say is taken up once in five seconds at most, by [`AHEAD`] each time, the clock overtakes them: a server that was
 /// down meanwhile, or whose store is new, can follow.
 const PACE: u64 = 1 << 20;

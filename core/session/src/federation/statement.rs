@@ -1,7 +1,7 @@
 //! What a server says to the others of its site: one signed statement, and pages with its sessions, which the statement names by
 //! their digests. Whoever carries them can keep them back, and can change nothing in them.
 
-use super::posture::Setting;
+use super::setting::Setting;
 use crate::{SessionId, Stored};
 use levee_policy::{DomainName, SiteName};
 use serde::{Deserialize, Serialize};

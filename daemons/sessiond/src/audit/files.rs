@@ -1,8 +1,9 @@
 //! The log's files: how they begin, and what a start reads of them.
 
-use super::{AuditError, FIRST_KEY, LOG, NEW, SAVED, STATE, event};
 use crate::auditor::Auditor;
-use levee_policy::audit::{AuditKey, Chain, Hash, Hex, MAX_LINE, Sealer, Verdict, part_first, part_name};
+use levee_policy::audit::{
+    Action, AuditKey, Chain, Event, Hash, Hex, MAX_LINE, Sealer, Verdict, part_first, part_name,
+};
 use levee_session::Time;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use std::fs::File;
@@ -10,8 +11,65 @@ use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as 
 use std::os::fd::BorrowedFd;
 use zeroize::Zeroizing;
 
+/// The log.
+pub const LOG: &str = "audit.jsonl";
+/// What goes on with it.
+pub const STATE: &str = "audit.state";
+/// Its first key, sealed.
+pub const FIRST_KEY: &str = "audit.first-key";
+/// A file in the making.
+pub const NEW: &str = "audit.new";
+/// Bytes of the state: the sealer's, and where the file begins.
+pub const SAVED: usize = Sealer::STATE + 8;
+
 /// Octets that are kept of what a crash of the host has left in disorder: of a second, at the rates of all labels, there is far less.
 const MOST_KEPT: u64 = 16 << 20;
+
+/// Why the log cannot be opened or written.
+#[derive(Debug)]
+pub enum AuditError {
+    /// The disk says no.
+    Io(std::io::Error),
+    /// What is there is not a log that this state belongs to.
+    Foreign(&'static str),
+    /// The record cannot be sealed.
+    Seal(levee_policy::audit::SealError),
+    /// The signer does not take the records' digests.
+    Behind,
+}
+
+impl std::fmt::Display for AuditError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => write!(f, "{e}"),
+            Self::Foreign(what) => write!(
+                f,
+                "{what}; keep what is there for the auditor, and move all of it (sessiond/audit*, signer/audit.chain in the \
+                 state directory) away to begin a new log"
+            ),
+            Self::Seal(e) => write!(f, "{e}"),
+            Self::Behind => write!(f, "levee-signer does not take the records that were written"),
+        }
+    }
+}
+
+impl From<std::io::Error> for AuditError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<rustix::io::Errno> for AuditError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+/// A note of the log on itself.
+pub fn event(object: &str, verdict: Verdict, reason: String) -> Event {
+    let (action, object) = (Action::Audit, object.into());
+    Event { user: None, host: None, label: None, action, object, verdict, reason }
+}
 
 /// Whether there is a full part of a log.
 pub fn has_part(directory: BorrowedFd<'_>) -> rustix::io::Result<bool> {

@@ -23,9 +23,10 @@ mod files;
 mod told;
 
 use crate::auditor::Auditor;
-use files::{begin, catch_up, create, digests_from, has_part, keep, saved};
+pub use files::AuditError;
+use files::{LOG, NEW, SAVED, STATE, begin, catch_up, create, digests_from, event, has_part, keep, saved};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_policy::audit::{Action, Chain, Event, Hash, Sealer, Verdict, part_name};
+use levee_policy::audit::{Chain, Event, Hash, Sealer, Verdict, part_name};
 use levee_session::Time;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
@@ -38,13 +39,6 @@ use zeroize::Zeroizing;
 /// Bytes allocated beyond what is needed, at a time: a hundred records or more.
 const AHEAD: u64 = 64 << 10;
 
-const LOG: &str = "audit.jsonl";
-const STATE: &str = "audit.state";
-const FIRST_KEY: &str = "audit.first-key";
-/// A file in the making.
-const NEW: &str = "audit.new";
-/// Bytes of the state: the sealer's, and where the file begins.
-const SAVED: usize = Sealer::STATE + 8;
 /// A file of so many bytes is full: at the next checkpoint another one goes on from it. All of the last one is read at a start.
 const FULL: u64 = 64 << 20;
 /// Bytes that notes leave to grants.
@@ -85,46 +79,6 @@ impl Weight {
             Self::Grant => ends,
             Self::End => 0,
         }
-    }
-}
-
-/// Why the log cannot be opened or written.
-#[derive(Debug)]
-pub enum AuditError {
-    /// The disk says no.
-    Io(std::io::Error),
-    /// What is there is not a log that this state belongs to.
-    Foreign(&'static str),
-    /// The record cannot be sealed.
-    Seal(levee_policy::audit::SealError),
-    /// The signer does not take the records' digests.
-    Behind,
-}
-
-impl std::fmt::Display for AuditError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Io(e) => write!(f, "{e}"),
-            Self::Foreign(what) => write!(
-                f,
-                "{what}; keep what is there for the auditor, and move all of it (sessiond/audit*, signer/audit.chain in the \
-                 state directory) away to begin a new log"
-            ),
-            Self::Seal(e) => write!(f, "{e}"),
-            Self::Behind => write!(f, "levee-signer does not take the records that were written"),
-        }
-    }
-}
-
-impl From<std::io::Error> for AuditError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<rustix::io::Errno> for AuditError {
-    fn from(error: rustix::io::Errno) -> Self {
-        Self::Io(error.into())
     }
 }
 
@@ -527,11 +481,6 @@ fn open_state(
         Err(rustix::io::Errno::NOENT) => begin(directory, auditor, now, saved),
         Err(error) => Err(error.into()),
     }
-}
-
-fn event(object: &str, verdict: Verdict, reason: String) -> Event {
-    let (action, object) = (Action::Audit, object.into());
-    Event { user: None, host: None, label: None, action, object, verdict, reason }
 }
 
 fn sent_away(kept_back: bool) -> Event {

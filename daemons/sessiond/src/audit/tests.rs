@@ -1,5 +1,6 @@
 //! The log against crashes, full files and disks, and a signer that dies.
 
+use super::files::FIRST_KEY;
 use super::*;
 use levee_policy::audit::{Report, Verifier};
 use std::path::Path;

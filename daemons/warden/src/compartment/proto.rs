@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use levee_ipc::Channel;
 use levee_policy::ServiceName;
 use levee_policy::site::Passed;
 use serde::{Deserialize, Serialize};
@@ -118,4 +119,18 @@ pub enum FromInit {
     Turned(u64),
     /// The sockets that a cut was for are destroyed, in the machine; how many there were, `None` if that failed.
     Cut(u64, Option<u32>),
+}
+
+/// Tells the warden.
+///
+/// # Errors
+/// It is gone, in words.
+pub fn tell(warden: &Channel, message: &FromInit) -> Result<(), String> {
+    warden.send(message).map_err(|e| format!("tell the warden: {e}"))
+}
+
+/// At most [`REASON_MAX`] bytes, cut at a character.
+pub fn shorten(text: &str) -> String {
+    let end = (0..=REASON_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
 }

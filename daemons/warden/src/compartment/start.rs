@@ -89,21 +89,14 @@ pub type Given = (ToInit, Vec<OwnedFd>);
 
 impl Compartment {
     /// Carries out what `plan` has for the warden and hands process 1 (the program `init`, levee-init, in `network`)
-    /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it. `log` is process 1's standard error.
+    /// the rest; [`Event::Built`] or [`Event::Failed`] says what becomes of it. `log` is process 1's standard error. It is
+    /// given what it starts by itself, with the descriptors: services, or a machine.
     ///
     /// Call it from a thread that lives as long as the warden: its end is the compartment's.
     ///
     /// # Errors
     /// The step that failed; everything that had been made is undone.
-    pub fn begin(plan: &Plan, network: &Network, init: &Path, log: BorrowedFd<'_>) -> Result<Self> {
-        Self::begin_with(plan, network, init, log, Vec::new())
-    }
-
-    /// As [`Compartment::begin`]. Process 1 is given what it starts by itself, with the descriptors: services, or a machine.
-    ///
-    /// # Errors
-    /// As [`Compartment::begin`].
-    pub fn begin_with(
+    pub fn begin(
         plan: &Plan,
         network: &Network,
         init: &Path,
@@ -112,6 +105,7 @@ impl Compartment {
     ) -> Result<Self> {
         let failed =
             |step: &dyn fmt::Display, e: &dyn fmt::Display| Error::invalid(step.to_string(), e.to_string());
+        let none = || Error::invalid("find the control group", "the plan has none yet");
         let mut parts = Parts::default();
         let mut user: Option<OwnedFd> = None;
         let mut mounts: Vec<Mount> = Vec::new();
@@ -123,11 +117,10 @@ impl Compartment {
                     let limits = Limits { memory: *memory, processes: *processes, cpu_percent: *cpu_percent };
                     Cgroup::create(name, limits).map(|group| parts.cgroup = Some(group))
                 }
-                Outside::Processors(numbers) => match &mut parts.cgroup {
-                    Some(group) => group.keep_to(numbers),
-                    None => Err(Error::invalid("find the control group", "the plan has none yet")),
-                },
-                Outside::SourcePorts => source_ports(parts.cgroup.as_ref()),
+                Outside::Processors(numbers) => {
+                    parts.cgroup.as_mut().ok_or_else(none).and_then(|group| group.keep_to(numbers))
+                }
+                Outside::SourcePorts => parts.cgroup.as_ref().ok_or_else(none).and_then(ports::draw_apart),
                 Outside::UserNamespace { base, count } => {
                     ns::new_user(IdRange { inside: 0, outside: *base, count: *count })
                         .map(|ns| user = Some(ns))
@@ -246,10 +239,7 @@ impl Compartment {
     /// # Errors
     /// If the compartment does not listen any more.
     pub fn mediate(&self, servers: Vec<Server>, channel: Channel, log: BorrowedFd<'_>) -> Result<()> {
-        let sent = self.channel.try_send_with(&ToInit::Mediator(servers), &[channel.as_fd(), log]);
-        sent.map_err(|e| {
-            Error::invalid(format!("give compartment {} its mediator", self.label), e.to_string())
-        })
+        self.tell(&ToInit::Mediator(servers), &[channel.as_fd(), log], "have a mediator")
     }
 
     /// Has these services off and no others; [`Event::Turned`] says that nothing is left of what ran when one was turned off.
@@ -260,7 +250,7 @@ impl Compartment {
         // One that is being built hears it once it stands.
         let patience = if self.is_building() { PATIENCE + EMPTIED } else { EMPTIED };
         self.turned = Some((ticket, Instant::now() + patience));
-        self.tell(&ToInit::Services { ticket, off }, "turn services off")
+        self.tell(&ToInit::Services { ticket, off }, &[], "turn services off")
     }
 
     /// Whether services are being turned off or on: until when, at the latest.
@@ -270,7 +260,7 @@ impl Compartment {
 
     /// Sends a signal to a program that was started. No error if it has ended.
     pub fn signal(&self, ticket: u64, signal: i32) -> Result<()> {
-        self.tell(&ToInit::Signal { ticket, signal }, "send a signal")
+        self.tell(&ToInit::Signal { ticket, signal }, &[], "send a signal")
     }
 
     /// Has the sockets of a session's inner address destroyed in its machine; [`Event::Cut`] says that it is done.
@@ -279,7 +269,7 @@ impl Compartment {
     /// It does not listen any more: end it.
     pub fn cut(&mut self, ticket: u64, address: IpAddr) -> Result<()> {
         self.cuts.insert(ticket, Instant::now() + CUT);
-        self.tell(&ToInit::Cut { ticket, address }, "have a machine cut connections")
+        self.tell(&ToInit::Cut { ticket, address }, &[], "have a machine cut connections")
     }
 
     /// What its machine was told to cut and has not.
@@ -297,12 +287,12 @@ impl Compartment {
     /// # Errors
     /// It does not listen any more: end it.
     pub fn ask_to_stop(&self) -> Result<()> {
-        self.tell(&ToInit::Stop, "have a machine stop")
+        self.tell(&ToInit::Stop, &[], "have a machine stop")
     }
 
-    fn tell(&self, what: &ToInit, step: &str) -> Result<()> {
+    fn tell(&self, what: &ToInit, fds: &[BorrowedFd<'_>], step: &str) -> Result<()> {
         let step = || format!("{step} in compartment {}", self.label);
-        self.channel.try_send(what).map_err(|e| Error::invalid(step(), e.to_string()))
+        self.channel.try_send_with(what, fds).map_err(|e| Error::invalid(step(), e.to_string()))
     }
 
     /// What has happened inside since the last time.
@@ -440,11 +430,6 @@ impl Drop for Parts {
     }
 }
 
-fn source_ports(group: Option<&Cgroup>) -> Result<()> {
-    let none = || Error::invalid("draw source ports", "it has no control group");
-    group.ok_or_else(none).and_then(ports::draw_apart)
-}
-
 fn image(
     path: &Path,
     read_only: bool,
@@ -463,9 +448,8 @@ fn programs(path: &Path, contexts: Option<&Contexts>) -> Result<Mount> {
     let step = || format!("open the programs {}", path.display());
     let image = std::fs::File::open(path).map_err(|e| Error::new(step(), e))?;
     let mount = |device: &str| {
-        let context = contexts.map(|contexts| ("context", contexts.programs.as_str()));
-        let options: Vec<_> = [("source", device), ("ro", "")].into_iter().chain(context).collect();
-        Mount::new("erofs", &options, Attributes::READ_ONLY)
+        let context = contexts.map(|contexts| contexts.programs.as_str());
+        Mount::in_context("erofs", &[("source", device), ("ro", "")], Attributes::READ_ONLY, context)
     };
     let kind = image.metadata().map_err(|e| Error::new(step(), e))?.file_type();
     if std::os::unix::fs::FileTypeExt::is_block_device(&kind) {

@@ -128,11 +128,10 @@ impl Store {
     /// A detached mount of the store. With `map`, ids are shown through it: id `inside` of the store appears as
     /// `outside`, all others as nobody's.
     pub fn mount(&self, attributes: Attributes, map: Option<IdRange>) -> Result<Mount> {
-        let mount = self.mount_as_is(attributes)?;
-        if let Some(map) = map {
-            mount.map_ids(ns::new_user(map)?.as_fd())?;
+        match map {
+            Some(map) => self.mount_for(attributes, ns::new_user(map)?),
+            None => self.mount_as_is(attributes),
         }
-        Ok(mount)
     }
 
     /// A detached mount with the ids of a user namespace.
@@ -143,9 +142,7 @@ impl Store {
     }
 
     fn mount_as_is(&self, attributes: Attributes) -> Result<Mount> {
-        let context = self.context.iter().map(|context| ("context", context.as_str()));
-        let options: Vec<_> = [("source", self.device())].into_iter().chain(context).collect();
-        Mount::new("ext4", &options, attributes)
+        Mount::in_context("ext4", &[("source", self.device())], attributes, self.context.as_deref())
     }
 }
 

@@ -27,7 +27,7 @@ impl Compartment {
     /// # Errors
     /// As [`Compartment::start`].
     pub fn start_with(plan: &Plan, network: &Network, init: &Path, given: Vec<Given>) -> Result<Self> {
-        let mut compartment = Self::begin_with(plan, network, init, std::io::stderr().as_fd(), given)?;
+        let mut compartment = Self::begin(plan, network, init, std::io::stderr().as_fd(), given)?;
         let whole = "build the compartment";
         let failed = |step: &str, reason: String| Error::invalid(step, reason);
         while let Some(until) = compartment.building {

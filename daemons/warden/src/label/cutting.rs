@@ -1,6 +1,6 @@
 //! Sockets of sessions that end, destroyed a few at a time: who has opened them in heaps keeps only its own label waiting.
 
-use super::{CutDone, Cutting, RunningLabel};
+use super::RunningLabel;
 use crate::compartment::CUT;
 use crate::log;
 use levee_sys::sockdiag::Doomed;
@@ -11,6 +11,24 @@ use std::time::Instant;
 const AT_ONCE: usize = 128;
 /// A compartment that has more of one session is ended at once, and they with it.
 const MOST: usize = 16_384;
+
+/// What comes of cutting a session's connections.
+#[derive(Debug)]
+pub enum Cutting {
+    /// How many sockets there were; `None` if that failed.
+    Done(Option<u32>),
+    /// [`RunningLabel::cuts_done`] tells.
+    Later,
+}
+
+/// What a machine was told to cut is cut.
+#[derive(Debug)]
+pub struct CutDone {
+    /// Whose.
+    pub ticket: u64,
+    /// How many sockets; `None` if that failed.
+    pub sockets: Option<u32>,
+}
 
 /// What is being cut.
 #[derive(Debug)]

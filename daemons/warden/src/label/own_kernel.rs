@@ -1,7 +1,9 @@
 //! What differs at a label whose compartment is a machine with a kernel of its own: its services' lives and its sockets are told
 //! of by process 1 within, and it is asked to end.
 
-use super::{Cutting, Resources, RunningLabel, addresses, inner_addresses, launch};
+use super::cutting::{CutDone, Cutting};
+use super::launch::{addresses, inner_addresses, launch};
+use super::{Resources, RunningLabel};
 use crate::below::{self, Below};
 use crate::compartment;
 use crate::machine;
@@ -11,15 +13,6 @@ use crate::making::Boot;
 use crate::{Fatal, log};
 use levee_policy::{LabelName, site};
 use std::net::IpAddr;
-
-/// What a machine was told to cut is cut.
-#[derive(Debug)]
-pub struct CutDone {
-    /// Whose.
-    pub ticket: u64,
-    /// How many sockets; `None` if that failed.
-    pub sockets: Option<u32>,
-}
 
 impl RunningLabel {
     /// What has been cut since the last time.

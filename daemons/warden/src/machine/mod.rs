@@ -108,7 +108,7 @@ pub fn begin(
     let mut first: Vec<_> = steps.map(|batch| (ToInit::Within(batch), Vec::new())).collect();
     first.push((ToInit::Machine(Box::new((plan.hardware, plan.whole.clone()))), fds));
     first.extend(logs.into_iter().map(|log| (ToInit::Log, vec![log])));
-    let compartment = Compartment::begin_with(&plan.host, network, init, log, first)?;
+    let compartment = Compartment::begin(&plan.host, network, init, log, first)?;
     Ok((compartment, Documents { out: Some(out), below }))
 }
 

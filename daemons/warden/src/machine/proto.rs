@@ -26,9 +26,6 @@ pub const IN_PORT: u32 = 3;
 /// has a third end.
 pub const WIRE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
-/// The longest reason or description that the machine gives, in bytes.
-pub const REASON_MAX: usize = 512;
-
 /// To process 1 of the machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToGuest {
@@ -120,7 +117,7 @@ pub enum FromGuest {
     Said {
         /// The service's place.
         service: u16,
-        /// The line, at most [`REASON_MAX`] bytes.
+        /// The line, at most [`REASON_MAX`](crate::compartment::proto::REASON_MAX) bytes.
         line: String,
     },
 }

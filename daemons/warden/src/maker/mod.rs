@@ -118,8 +118,7 @@ fn spawn(program: Program<'_>) -> Result<(Child, OwnedFd)> {
     program.env.push(path);
     program.stdio[2] = Some(says.as_fd());
     program.identity = Some((Uid::from_raw(UID), Gid::from_raw(UID)));
-    let joins = program.net.is_some();
-    program.new_namespaces = if joins { Program::ISOLATED_BUT_NETWORK } else { Program::ISOLATED };
+    program.new_namespaces = Program::ISOLATED;
     // Not the warden's own.
     program.limits.push((Resource::Nofile, DESCRIPTORS));
     Ok((program.start()?, said))

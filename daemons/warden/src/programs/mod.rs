@@ -97,11 +97,10 @@ impl Wanted {
     ) -> Self {
         let (programs, software) = (Vec::from_iter(programs), Vec::from_iter(software));
         let mut hash = Sha256::new();
-        for word in [FORM, "programs"].into_iter().map(str::to_owned).chain(programs.iter().cloned()) {
-            hash.update(word);
-            hash.update([0]);
-        }
-        for word in std::iter::once("software").chain(software.iter().map(String::as_str)) {
+        let own = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        for word in
+            [&own(&[FORM, "programs"]), &programs, &own(&["software"]), &software].into_iter().flatten()
+        {
             hash.update(word);
             hash.update([0]);
         }

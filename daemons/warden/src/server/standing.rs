@@ -82,16 +82,13 @@ impl Server {
         let own = state::own_directory(&directory.join("sessiond"), uid)?;
         sessiond.give(SessiondPart::Directory, own)?;
         sessiond.give(SessiondPart::Authority, self.public("authority/ca.pem")?)?;
-        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-            sessiond.give(SessiondPart::Revocations, list)?;
-        }
+        standing::give_list(&sessiond, SessiondPart::Revocations, &directory.join(state::REVOCATIONS))?;
         if self.site.federation().is_some() {
             sessiond.give(SessiondPart::Federation, self.public("server/federation-chain.pem")?)?;
             let authority = self.public("server/federation-authority.pem")?;
             sessiond.give(SessiondPart::FederationAuthority, authority)?;
-            if let Some(list) = state::revocations(&directory.join(state::FEDERATION_REVOCATIONS))? {
-                sessiond.give(SessiondPart::FederationRevocations, list)?;
-            }
+            let list = directory.join(state::FEDERATION_REVOCATIONS);
+            standing::give_list(&sessiond, SessiondPart::FederationRevocations, &list)?;
         }
         sessiond.give(SessiondPart::Auditor, state::copy(&directory.join(state::AUDITOR))?)?;
         sessiond.give(SessiondPart::Operators, &self.operators)?;
@@ -118,9 +115,7 @@ impl Server {
             }
         }
         keyer.give(KeyerPart::Chain, self.public("server/ike-chain.pem")?)?;
-        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-            keyer.give(KeyerPart::Revocations, list)?;
-        }
+        standing::give_list(&keyer, KeyerPart::Revocations, &directory.join(state::REVOCATIONS))?;
         keyer.give(KeyerPart::Authority, self.public("authority/ca.pem")?)?;
         Ok(keyer.into_process())
     }
@@ -146,7 +141,7 @@ impl Server {
         let frames = frames.into_process();
         // A slot's end waits as little as may be for whoever has the processor.
         frames.group().share(FIRST_SHARE, 0, 0)?;
-        setpriority_process(Some(frames.process_id()), FIRST)?;
+        setpriority_process(Some(frames.pidfd().pid), FIRST)?;
         Ok(frames)
     }
 
@@ -173,9 +168,7 @@ impl Server {
         let directory = &self.options.state;
         let tps = Process::start_as::<TpsPart>(start)?;
         tps.give(TpsPart::Chain, self.public("server/chain.pem")?)?;
-        if let Some(list) = state::revocations(&directory.join(state::REVOCATIONS))? {
-            tps.give(TpsPart::Revocations, list)?;
-        }
+        standing::give_list(&tps, TpsPart::Revocations, &directory.join(state::REVOCATIONS))?;
         tps.give(TpsPart::Authority, self.public("authority/ca.pem")?)?;
         tps.give(TpsPart::Listener, &self.trusted_path)?;
         Ok(tps.into_process())

@@ -10,8 +10,6 @@ use libc::{
 };
 use zeroize::Zeroize as _;
 
-use super::{op, ret};
-
 /// Room for the whole program, so that none of it is left behind where it grew.
 const ROOM: usize = 1_024;
 
@@ -164,4 +162,15 @@ impl Drop for Program {
             instruction.k.zeroize();
         }
     }
+}
+
+/// An instruction of classic BPF.
+pub(crate) fn op(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
+    // Every classic BPF opcode fits in the 16 bits of the field.
+    libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
+}
+
+/// The end of a program, with this answer.
+pub(crate) fn ret(k: u32) -> libc::sock_filter {
+    op(libc::BPF_RET | libc::BPF_K, 0, 0, k)
 }

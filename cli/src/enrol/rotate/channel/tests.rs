@@ -4,6 +4,7 @@ use crate::enrol::rotate::tests::{enroller, everything, facts};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
 const CURRENT: &str = "channels/readings.key";
 const NEXT: &str = "channels/next/readings.key";

@@ -1,6 +1,6 @@
 //! Of what is there without sessions, and of when what runs: partitions, channels, frames.
 
-use super::{RANGES, Section, may, must};
+use super::section::{RANGES, Section, may, must};
 use crate::names::PARTITION_NAME;
 
 /// `[frames]`

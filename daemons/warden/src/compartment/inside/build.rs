@@ -48,9 +48,7 @@ struct Labels<'s> {
 impl Labels<'_> {
     /// A file system in which everything has the context of files.
     fn mount(&self, kind: &str, options: &[(&str, &str)], attributes: Attributes) -> Result<Mount> {
-        let context = self.contexts.map(|contexts| ("context", contexts.files.as_str()));
-        let options: Vec<_> = options.iter().copied().chain(context).collect();
-        Mount::new(kind, &options, attributes)
+        Mount::in_context(kind, options, attributes, self.contexts.map(|contexts| contexts.files.as_str()))
     }
 
     /// A file system in memory for what is small.
@@ -159,10 +157,9 @@ fn programs(from: &str, path: &str, labels: &Labels<'_>) -> Result<()> {
     // Two layers, the first of them empty: an overlay wants two where nothing is to be written. The
     // first also answers statfs, so that the host's free space is not shown.
     let layers = format!("{}:{from}", new(path));
-    let context = labels.contexts.map(|contexts| ("context", contexts.programs.as_str()));
+    let context = labels.contexts.map(|contexts| contexts.programs.as_str());
     let options = [("source", "levee"), ("lowerdir", layers.as_str())];
-    let options: Vec<_> = options.into_iter().chain(context).collect();
-    Mount::new("overlay", &options, Attributes::READ_ONLY)?.attach(&new(path))
+    Mount::in_context("overlay", &options, Attributes::READ_ONLY, context)?.attach(&new(path))
 }
 
 /// A file system in memory, with as many inodes as its size allows.

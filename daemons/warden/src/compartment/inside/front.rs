@@ -10,8 +10,7 @@ use levee_sys::spawn;
 
 use super::filters::Filters;
 use super::program::begin;
-use super::{shorten, tell};
-use crate::compartment::proto::{FromInit, Profile, Start};
+use crate::compartment::proto::{FromInit, Profile, Start, shorten, tell};
 use crate::compartment::{Inside, SERVICE_UID};
 use crate::machine::proto::{FromGuest, ToGuest, Whole};
 use crate::machine::{Hardware, PROGRAM};

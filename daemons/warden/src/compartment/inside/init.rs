@@ -16,8 +16,7 @@ use super::front::{Front, Given};
 use super::mediated::Mediated;
 use super::program::{begin, strike};
 use super::service::Services;
-use super::{shorten, tell};
-use crate::compartment::proto::{FromInit, ToInit};
+use crate::compartment::proto::{FromInit, ToInit, shorten, tell};
 use crate::machine::proto::ToGuest;
 
 /// How long what is killed may take to be gone. If it takes longer process 1 ends, and all with it.

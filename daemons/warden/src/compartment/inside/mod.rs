@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::fork::inherited;
 
-use super::proto::{CHANNEL_FD, FromInit, REASON_MAX, ToInit};
+use super::proto::{CHANNEL_FD, FromInit, ToInit, shorten, tell};
 use front::Given;
 use service::{Service, Services};
 
@@ -63,18 +63,4 @@ fn build(channel: &Channel) -> Result<(Services, Given), String> {
     let images = (0..images).map(|_| take()).collect::<Result<Vec<_>, _>>()?;
     build::carry_out(&steps, &user, images).map_err(|e| e.to_string())?;
     Ok((services, given))
-}
-
-fn tell(channel: &Channel, message: &FromInit) -> Result<(), String> {
-    channel.send(message).map_err(|e| format!("tell the warden: {e}"))
-}
-
-/// At most [`REASON_MAX`] bytes, cut at a character.
-fn shorten(reason: &str) -> String {
-    let end = reason
-        .char_indices()
-        .map(|(at, c)| at.saturating_add(c.len_utf8()))
-        .take_while(|end| *end <= REASON_MAX)
-        .last();
-    reason.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
 }

@@ -1,13 +1,20 @@
 //! From the kernel's first process to a system in which a compartment can be built, and the end of it.
 
-use std::fs::{self, File};
-use std::path::PathBuf;
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use levee_sys::mount::{Attributes, Mount, make_private};
+use rustix::fs::OFlags;
 use rustix::mount::{mount_bind, mount_move};
 use rustix::system::RebootCommand;
 
 use crate::machine::image::MODULES;
+
+/// How long the ports may take to appear once their driver is there. (The warden ends a machine that is late.)
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Leaves the kernel's first root, mounts what the kernel shows, loads the modules, and forbids any more.
 pub fn prepare() -> Result<(), String> {
@@ -45,6 +52,21 @@ fn load_modules() -> Result<(), String> {
         rustix::system::finit_module(&file, c"", 0).map_err(|e| failed(&module.display(), &e))?;
     }
     Ok(())
+}
+
+/// Opens one of the machine's ports.
+pub fn port(number: u32) -> Result<OwnedFd, String> {
+    let path = format!("/dev/vport0p{number}");
+    let until = Instant::now() + PATIENCE;
+    while !Path::new(&path).exists() {
+        if Instant::now() > until {
+            return Err(format!("{path} does not appear"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(|e| e.to_string())?;
+    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
+    Ok(file.map_err(|e| format!("open {path}: {e}"))?.into())
 }
 
 /// Writes everything to the disks and ends the machine. (It is told not to start again, so this is its end.)

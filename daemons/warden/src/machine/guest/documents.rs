@@ -13,10 +13,8 @@ use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
-use rustix::process::Resource;
-use rustix::thread::{Gid, Uid};
 
-use super::port;
+use super::boot::port;
 use crate::compartment::{Compartment, SERVICE_UID};
 use crate::machine::image::PROGRAMS;
 use crate::machine::proto::{IN_PORT, OUT_PORT};
@@ -97,13 +95,10 @@ impl Stage {
     fn start(uid: u32, argument: Option<&str>, parts: &[(impl Part, OwnedFd)]) -> Result<Self, String> {
         let failed = |e: &dyn std::fmt::Display| format!("start levee-upflow: {e}");
         let (control, theirs) = Channel::pair().map_err(|e| failed(&e))?;
-        let mut program = Program::new(PathBuf::from(PROGRAMS).join("levee-upflow"));
+        let path = PathBuf::from(PROGRAMS).join("levee-upflow");
+        let mut program = Program::daemon(path, uid, DESCRIPTORS);
         program.args.extend(argument.map(Into::into));
         program.fds = vec![theirs.as_fd()];
-        program.identity = Some((Uid::from_raw(uid), Gid::from_raw(uid)));
-        program.limits.push((Resource::Nofile, DESCRIPTORS));
-        program.new_keyring = true;
-        program.new_namespaces = Program::ISOLATED;
         let child = program.start().map_err(|e| failed(&e))?;
         for (part, fd) in parts {
             control.try_send_with(&Order::Give(part), &[fd.as_fd()]).map_err(|e| failed(&e))?;

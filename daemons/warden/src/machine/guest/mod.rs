@@ -6,31 +6,26 @@ mod documents;
 mod output;
 mod services;
 
-use std::fs::OpenOptions;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 
 use levee_ipc::{Full, Stream};
 use levee_sys::signals::Signals;
 use levee_sys::{ns, sockdiag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_settime};
 
 use super::image::PROGRAMS;
-use super::proto::{CONTROL_PORT, FromGuest, REASON_MAX, ToGuest, WIRE, Whole};
+use super::proto::{CONTROL_PORT, FromGuest, ToGuest, WIRE, Whole};
+use crate::compartment::proto::shorten;
 use crate::compartment::{Compartment, Event, Interface, Network, Plan};
+use boot::port;
 use documents::Documents;
 use services::Outputs;
 
 /// The machine's network card.
 const CARD: &str = "eth0";
-
-/// How long the ports may take to appear once their driver is there. (The warden ends a machine that is late.)
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// All of process 1. Returns when the machine is to end.
 ///
@@ -46,20 +41,6 @@ pub fn main() -> Result<(), String> {
     }
     boot::end();
     outcome
-}
-
-fn port(number: u32) -> Result<OwnedFd, String> {
-    let path = format!("/dev/vport0p{number}");
-    let until = Instant::now() + PATIENCE;
-    while !Path::new(&path).exists() {
-        if Instant::now() > until {
-            return Err(format!("{path} does not appear"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(|e| e.to_string())?;
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
-    Ok(file.map_err(|e| format!("open {path}: {e}"))?.into())
 }
 
 /// Waits until one of these can be read.
@@ -151,10 +132,4 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
 
 fn tell(warden: &Stream, message: &FromGuest) -> Result<(), String> {
     warden.send(message, Full::Waits).map_err(|e| format!("tell the warden: {e}"))
-}
-
-/// At most [`REASON_MAX`] bytes, cut at a character.
-fn shorten(text: &str) -> String {
-    let end = (0..=REASON_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-    text.get(..end.unwrap_or(0)).unwrap_or_default().to_owned()
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::machine::proto::REASON_MAX;
+use crate::compartment::proto::{REASON_MAX, shorten};
 
 /// Lines that one service may have in one [`PERIOD`]; what is beyond is not told.
 const LINES: u32 = 20;
@@ -60,7 +60,7 @@ impl Output {
         if self.since.elapsed() > PERIOD {
             (self.since, self.told) = (Instant::now(), 0);
         }
-        let text = super::shorten(String::from_utf8_lossy(line).trim_end());
+        let text = shorten(String::from_utf8_lossy(line).trim_end());
         if !text.is_empty() && self.told < LINES {
             self.told += 1;
             lines.push(text);

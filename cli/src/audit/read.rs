@@ -1,0 +1,114 @@
+//! The files of an audit log, line by line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use levee_policy::audit::{MAX_LINE, part_first};
+use zeroize::Zeroizing;
+
+pub(super) fn fault(path: &Path, what: &dyn std::fmt::Display) -> String {
+    format!("{}: {what}", path.display())
+}
+
+/// The first so many bytes of a file.
+pub(super) fn small(path: &Path, most: u64) -> Result<Zeroizing<Vec<u8>>, String> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(4096));
+    File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)).map_err(|e| fault(path, &e))?;
+    Ok(bytes)
+}
+
+/// The files of the log in sessiond's directory, oldest first: those that are full are named by the number of their first
+/// record.
+pub(super) fn parts(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = std::fs::read_dir(directory).map_err(|e| fault(directory, &e))?;
+    let mut names: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| part_first(name).is_some())
+        .map(|name| directory.join(name))
+        .collect();
+    names.sort();
+    names.push(directory.join("audit.jsonl"));
+    Ok(names)
+}
+
+/// The log's files, which follow each other.
+pub(super) struct Log {
+    files: Vec<(PathBuf, File)>,
+    /// Lines of each file, as far as they have been read.
+    lines: Vec<u64>,
+}
+
+impl Log {
+    pub(super) fn open(names: Vec<PathBuf>) -> Result<Self, String> {
+        let open = |path: PathBuf| match File::open(&path) {
+            Ok(file) => Ok((path, file)),
+            Err(e) => Err(fault(&path, &e)),
+        };
+        Ok(Self { files: names.into_iter().map(open).collect::<Result<_, _>>()?, lines: Vec::new() })
+    }
+
+    /// How many files there are, and bytes in them.
+    pub(super) fn size(&self) -> (usize, u64) {
+        let bytes = self.files.iter().filter_map(|(_, file)| file.metadata().ok()).map(|data| data.len());
+        (self.files.len(), bytes.sum())
+    }
+
+    /// Gives `each` every line with its end; of one that is too long, only its beginning.
+    pub(super) fn read(&mut self, mut each: impl FnMut(&[u8]) -> Result<(), String>) -> Result<(), String> {
+        for (path, file) in &self.files {
+            let mut count = 0;
+            lines(path, file, |line| {
+                count += 1;
+                each(line)
+            })?;
+            self.lines.push(count);
+        }
+        Ok(())
+    }
+
+    /// Where a line of the whole is: its file, and its number there. One behind the last is the last file's.
+    pub(super) fn place(&self, mut line: u64) -> (&Path, u64) {
+        let mut last = Path::new("");
+        for (at, (path, _)) in self.files.iter().enumerate() {
+            last = path;
+            let lines = self.lines.get(at).copied().unwrap_or(0);
+            if line <= lines || at + 1 == self.files.len() {
+                break;
+            }
+            line = line.saturating_sub(lines);
+        }
+        (last, line)
+    }
+}
+
+/// Gives `each` every line of a file with its end; of one that is too long, only its beginning.
+pub(super) fn lines(
+    path: &Path,
+    file: &File,
+    mut each: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<(), String> {
+    let mut reader = BufReader::new(file);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let mut next = |line: &mut Vec<u8>| {
+            let mut part = reader.by_ref().take(MAX_LINE as u64 + 1);
+            part.read_until(b'\n', line).map_err(|e| fault(path, &e))
+        };
+        if next(&mut line)? == 0 {
+            return Ok(());
+        }
+        if line.len() > MAX_LINE && line.last() != Some(&b'\n') {
+            let mut rest = Vec::new();
+            while rest.last() != Some(&b'\n') {
+                rest.clear();
+                if next(&mut rest)? == 0 {
+                    break;
+                }
+            }
+            line.push(b'\n');
+        }
+        each(&line)?;
+    }
+}

@@ -1,0 +1,93 @@
+//! What a site file says that keys and certificates go by.
+
+use super::EnrolError;
+use levee_policy::site::{Curve, Suites};
+use levee_policy::{ChannelName, DomainName, HostName, PpkId, SiteName};
+use serde::Serialize;
+use std::net::IpAddr;
+
+/// What a site file says about the server and its hosts.
+pub struct Facts {
+    /// The site.
+    pub site: SiteName,
+    /// The server's name, as in its certificate.
+    pub server: DomainName,
+    /// The server's outer addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The trusted path's TCP port.
+    pub port: u16,
+    /// The curve of every key.
+    pub keys: Curve,
+    /// What its protocols use.
+    pub suites: Suites,
+    /// Its hosts.
+    pub hosts: Vec<HostFacts>,
+    /// The UDP port of the second tunnel, where the site has two layers.
+    pub layer_port: Option<u16>,
+    /// The one-way channels from and to other hosts.
+    pub channels: Vec<ChannelFacts>,
+    /// etcd's name and addresses, where the site has several servers.
+    pub etcd: Option<(DomainName, Vec<IpAddr>)>,
+}
+
+/// What a site file says about a one-way channel whose other end is on another host.
+pub struct ChannelFacts {
+    /// Its name.
+    pub name: ChannelName,
+    /// Whether this host sends. Else it receives.
+    pub sends: bool,
+}
+
+/// What a site file says about a host.
+pub struct HostFacts {
+    /// Its name.
+    pub name: HostName,
+    /// A range of labels in the site's words.
+    pub accreditation: String,
+    /// The name of the PPK that it shares with the server, if any.
+    pub ppk: Option<PpkId>,
+    /// Whether its sessions travel within the second tunnel.
+    pub layered: bool,
+}
+
+impl Facts {
+    pub(super) fn host(&self, name: &str) -> Result<&HostFacts, EnrolError> {
+        let found = self.hosts.iter().find(|host| host.name.as_str() == name);
+        found.ok_or_else(|| EnrolError::UnknownHost(name.to_owned()))
+    }
+
+    pub(super) fn channel(&self, name: &str) -> Result<&ChannelFacts, EnrolError> {
+        let found = self.channels.iter().find(|channel| channel.name.as_str() == name);
+        found.ok_or_else(|| EnrolError::NoChannel(name.to_owned()))
+    }
+
+    /// The text of a host's `workstation.toml`.
+    pub(super) fn workstation(&self, host: &HostFacts) -> Result<String, EnrolError> {
+        toml::to_string(&Workstation {
+            site: self.site.as_str(),
+            server_name: self.server.as_str(),
+            addresses: &self.addresses,
+            trusted_path_port: self.port,
+            ppk: host.ppk.as_ref().map(PpkId::as_str),
+            suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
+            layer_port: self.layer_port.filter(|_| host.layered),
+        })
+        .map_err(EnrolError::Toml)
+    }
+}
+
+/// What a workstation needs to know of its server: `workstation.toml`.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Workstation<'a> {
+    site: &'a str,
+    server_name: &'a str,
+    addresses: &'a [IpAddr],
+    trusted_path_port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ppk: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    suites: Option<Suites>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layer_port: Option<u16>,
+}
