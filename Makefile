@@ -24,7 +24,7 @@ help:
 	@echo 'make uninstall    removes what make install put there; keys, site files and logs stay'
 	@echo 'make packages     .deb and .rpm for servers, workstations and the laboratory, and a bill of materials, in out/packages'
 	@echo 'make reproducible  builds the last commit twice, in two places, and compares the programs: half an hour and more'
-	@echo 'make packages-test  installs, upgrades and removes them in clean Debian 12 and 13 roots'
+	@echo 'make packages-test  installs, upgrades and removes them in clean roots of Debian 12 and 13 and Ubuntu 24.04'
 
 run:
 	@scripts/need run

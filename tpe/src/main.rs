@@ -64,6 +64,9 @@ enum Action {
         /// Another IPsec client of this host makes the tunnel.
         #[arg(long)]
         no_tunnel: bool,
+        /// The seat of the host at which whoever may use levee-tpe sits.
+        #[arg(long)]
+        seat: Option<agent::Seat>,
         /// What the trusted path's TLS uses.
         #[arg(long, default_value_t)]
         suites: Suites,
@@ -212,8 +215,8 @@ fn main() -> ExitCode {
             }
         };
     };
-    if let Action::Agent { no_tunnel, suites } = action {
-        return levee_daemon::run("levee-tpe", || agent::serve(*no_tunnel, *suites));
+    if let Action::Agent { no_tunnel, seat, suites } = action {
+        return levee_daemon::run("levee-tpe", || agent::serve(*no_tunnel, seat.clone(), *suites));
     }
     if let Action::Doctor { bundle } = action {
         return examine(bundle, &arguments);

@@ -42,11 +42,12 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
         &[
             (
                 "/run/levee/SITE-ws/tpe.sock",
-                "The agent's socket. It is root's, or of the group that `people` in workstation.toml names.",
+                "The agent's socket. It is root's, or of the group that `people` in workstation.toml names; with `seat` whoever sits there alone is \
+                 heard. Whoever is signed on is heard from the login of this host in which they did it, and is signed off when that is over.",
             ),
             (
                 "/etc/levee/workstation/workstation.toml",
-                "Where the server is, as `levee enrol` wrote it; who may use levee-tpe (`people`); and a machine behind this workstation ([behind]: interface, address, \
+                "Where the server is, as `levee enrol` wrote it; who may use levee-tpe (`people`, `seat`); and a machine behind this workstation ([behind]: interface, address, \
                  machine, labels).",
             ),
             (

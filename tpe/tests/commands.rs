@@ -224,7 +224,8 @@ fn where_the_level_before_cannot_be_had_either_nothing_of_it_is_left_and_its_per
     world.log_in();
     world.level("SECRET");
     let output = world.tpe(&["level", "FULL"], "");
-    assert_eq!(text(&output.stderr), "levee-tpe: no slot is free\n");
+    let ended = "no slot is free; the session at SECRET has ended, and there could not be another";
+    assert_eq!(text(&output.stderr), format!("levee-tpe: {ended}\n"));
     assert_eq!(world.status()["session"], serde_json::Value::Null);
     assert_eq!(world.status()["user"], "ada");
     assert_eq!(world.events().last().map(String::as_str), Some("purge SECRET"));

@@ -3,6 +3,10 @@
 mod world;
 
 use levee_ipc::client::Lattice;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use world::common::PATIENCE;
@@ -499,4 +503,73 @@ fn the_screen_is_left_by_ctrl_c_and_has_no_colours_where_none_are_wanted() {
     terminal.keys(&["C-c"]);
     terminal.until("the end", |terminal| terminal.tmux(&["list-sessions"]).is_empty());
     assert_eq!(world.status()["session"]["label"], "SECRET", "the session stays");
+}
+
+/// What has come from a terminal's other end, once it has this.
+fn comes(master: &mut File, said: &mut String, what: &str) {
+    let started = Instant::now();
+    let mut chunk = [0; 65_536];
+    while !said.contains(what) {
+        assert!(started.elapsed() < PATIENCE, "not so: {what}\n{said:?}");
+        match master.read(&mut chunk) {
+            Ok(read) => said.push_str(&String::from_utf8_lossy(&chunk[..read])),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+#[test]
+fn a_terminal_that_says_any_size_is_used_as_far_as_a_screen_goes() {
+    let world = World::new();
+    let sized = |master: &File, (ws_row, ws_col): (u16, u16)| {
+        tcsetwinsize(master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    };
+    for first in [(u16::MAX, u16::MAX), (0, 0), (1, 1), (24, 80)] {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let mut master = File::from(openpt(flags).unwrap());
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        rustix::io::ioctl_fionbio(&master, true).unwrap();
+        sized(&master, first);
+        let side = || Stdio::from(ioctl_tiocgptpeer(&master, flags).unwrap());
+        // Its terminal, so that it hears of another size.
+        let mut child = Command::new("setsid")
+            .args(["--ctty", env!("CARGO_BIN_EXE_levee-tpe"), "--socket"])
+            .arg(&world.socket)
+            .env("TERM", "xterm-256color")
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .spawn()
+            .expect("this test needs setsid: apt-get install util-linux");
+        let mut said = String::new();
+        // In one row there is room for the level alone.
+        if first != (1, 1) {
+            comes(&mut master, &mut said, "Sign on");
+        }
+        for size in [(u16::MAX, u16::MAX), (1, 1), (50, 132)] {
+            sized(&master, size);
+            said.clear();
+            if size == (50, 132) {
+                comes(&mut master, &mut said, "Sign on");
+            }
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let most: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(most < 150_000, "{first:?}: {most} kB");
+        // Ctrl-C.
+        master.write_all(b"\x03").unwrap();
+        let started = Instant::now();
+        let ended = loop {
+            // Who is not read does not end.
+            let _ = master.read(&mut [0; 65_536]);
+            match child.try_wait().unwrap() {
+                Some(ended) => break ended,
+                None if started.elapsed() > PATIENCE => panic!("{first:?}: it does not end"),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        assert!(ended.success(), "{first:?}: {ended}");
+    }
 }

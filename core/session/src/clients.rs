@@ -170,6 +170,9 @@ impl Sessions {
                 let user = user.clone();
                 self.say(Output::Verify(client, user));
             }
+            Some(Busy::Opening(Opening::Preparing(_, until))) if *until <= now => {
+                self.preparing_due(client, now);
+            }
             _ => {
                 if !self.idles(client, now) {
                     self.stays_too_long(client, now);
@@ -323,6 +326,7 @@ impl Sessions {
         let device = entry.device.clone();
         self.seats.remove(&device);
         self.say(Output::Audit(self::entry(&user, &device, Action::SignOff, Verdict::Noted, why)));
+        self.unprepare(&device, why, now);
         if let Some(session) = self.by_device.get(&device).copied() {
             self.close(session, why, None, now);
         }

@@ -239,17 +239,7 @@ impl Sessions {
             }
         }
         // After the waiters, so that a new session at the same label keeps what runs there.
-        if let Some(used) = self.used_labels.get_mut(&record.label) {
-            used.sessions.remove(&id);
-            if used.sessions.is_empty() {
-                self.used_labels.remove(&record.label);
-                self.moved_with_its_vault(&record.label, now);
-                // An operator who waits for its start has it released by that.
-                if !self.trials.contains_key(&record.label) {
-                    self.say(Output::Release(record.label));
-                }
-            }
-        }
+        self.leave_label(&record, now);
     }
 
     fn notify(&mut self, waiter: Waiter, reason: &str, now: Time) {
@@ -274,14 +264,17 @@ impl Sessions {
         for waiter in std::mem::take(&mut closing.waiters) {
             match waiter {
                 Waiter::LogOut(client) => self.refuse(client, RefusalKind::Unavailable, failure),
-                Waiter::Replace(client) => self.not_replaced(client, failure),
+                Waiter::Replace(client) => self.not_replaced(client, failure, now),
                 Waiter::SignOn(client) => self.sign_on_failed(client, failure),
                 Waiter::Operator(operator) => self.tell_operator(operator, Err(failure.to_owned())),
                 Waiter::Posture(id) => self.ended_for_posture(id, Err(failure), now),
                 Waiter::TellEnded(client) => self.reply(client, Reply::Ended(reason.clone())),
                 Waiter::Refuse(client) => self.refuse_opening(client, &reason),
                 // The store did not get it.
-                Waiter::Discard(record) => self.pools.put_back(&record.label, &record.inner),
+                Waiter::Discard(record) => {
+                    self.pools.put_back(&record.label, &record.inner);
+                    self.leave_label(&record, now);
+                }
             }
         }
     }
@@ -310,15 +303,16 @@ impl Sessions {
                     self.kill(&label);
                 }
             },
+            // First: a vault that is silent does not make the time longer.
+            Phase::Open(Open { link: Link::Detached(until), .. }) if *until <= now => {
+                self.close(id, "its workstation did not come back in time", None, now);
+            }
             // It may pass packets by the word of before.
             Phase::Open(_)
                 if matches!(session.vault, InVault::Told(_))
                     && session.answer.is_some_and(|at| at <= now) =>
             {
                 self.kill(&label);
-            }
-            Phase::Open(Open { link: Link::Detached(until), .. }) if *until <= now => {
-                self.close(id, "its workstation did not come back in time", None, now);
             }
             Phase::Closing(closing) => match closing.step {
                 Step::Vault(at) if at <= now => self.kill(&label),

@@ -106,6 +106,7 @@ impl Sessions {
     /// A TPE's certificate is revoked, or may be: its session ends as any other does.
     pub(crate) fn device_out(&mut self, device: &HostName, why: &str, now: Time) {
         self.withdraw_releases(None, Some(device));
+        self.unprepare(device, why, now);
         if let Some(id) = self.by_device.get(device).copied() {
             self.close(id, why, None, now);
         }

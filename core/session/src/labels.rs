@@ -29,6 +29,7 @@ impl Sessions {
         }
         // Whatever else the vault knows, from before sessiond started, is over.
         self.say(Output::Vault(label.clone(), ToVault::Synced));
+        self.prepared(label, now);
     }
 
     pub(crate) fn label_died(&mut self, label: &LabelName, now: Time) {
@@ -56,13 +57,14 @@ impl Sessions {
         self.moved_with_its_vault(label, now);
         // Nothing of vault and compartment is left: no keys, no sockets. The next session asks for them anew.
         let Some(used) = self.used_labels.remove(label) else { return };
+        let cannot = format!("the label cannot run: {reason}");
         for id in used.sessions {
             let Some(session) = self.sessions.get_mut(&id) else { continue };
             (session.vault, session.answer) = (InVault::Absent, None);
             session.reached = false;
             match &session.phase {
                 Phase::Making { .. } | Phase::Returning { .. } | Phase::Open(_) => {
-                    self.close_here(id, &format!("the label cannot run: {reason}"), now);
+                    self.close_here(id, &cannot, now);
                 }
                 Phase::Closing(closing) => match closing.step {
                     Step::Vault(_) | Step::Sockets(..) | Step::SocketsAgain(..) => {
@@ -73,6 +75,7 @@ impl Sessions {
                 },
             }
         }
+        self.not_prepared(label, &cannot, now);
     }
 
     pub(crate) fn vault_pong(&mut self, label: &LabelName, number: u64, now: Time) {

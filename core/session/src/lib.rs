@@ -23,6 +23,7 @@ mod locking;
 mod opening;
 mod pace;
 mod posture;
+mod preparing;
 mod rate;
 mod releasing;
 mod rules;

@@ -1,4 +1,5 @@
-//! Opening a session: granted → recorded → the one it replaces is over → the vault has it.
+//! Opening a session: granted → recorded → its label runs, where there is one to replace (`preparing.rs`) → that one is over → the vault
+//! has it.
 
 use crate::address::NoAddress;
 use crate::closing::ended;
@@ -90,9 +91,11 @@ impl Sessions {
         let Some(Busy::Opening(Opening::Recording(granted, _, stored))) = path.busy.take() else { return };
         if !durable {
             self.pools.put_back(&granted.record.label, &granted.record.inner);
+            self.leave_label(&granted.record, now);
             return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
         }
         match self.by_device.get(&granted.record.device).copied() {
+            Some(old) if !stored => self.prepare(client, old, granted, now),
             Some(old) => {
                 path.busy = Some(Busy::Opening(Opening::Replacing(granted, stored)));
                 self.close(old, "change of level", Some(Waiter::Replace(client)), now);
@@ -113,19 +116,19 @@ impl Sessions {
     }
 
     /// The session that was to be replaced cannot be ended in good order.
-    pub(crate) fn not_replaced(&mut self, client: ClientId, reason: &str) {
+    pub(crate) fn not_replaced(&mut self, client: ClientId, reason: &str, now: Time) {
         let Some(path) = self.clients.get_mut(&client) else { return };
         if !matches!(&path.busy, Some(Busy::Opening(Opening::Replacing(..)))) {
             return;
         }
         // The change that would have brought it into the store was not made.
         if let Some(Busy::Opening(Opening::Replacing(granted, _))) = path.busy.take() {
-            self.drop_granted(*granted, reason);
+            self.drop_granted(*granted, reason, now);
             self.refuse(client, RefusalKind::Unavailable, reason);
         }
     }
 
-    fn open_or_store(&mut self, client: ClientId, granted: Box<Granted>, stored: bool, now: Time) {
+    pub(crate) fn open_or_store(&mut self, client: ClientId, granted: Box<Granted>, stored: bool, now: Time) {
         if stored {
             return self.begin(client, *granted, now);
         }
@@ -257,8 +260,10 @@ impl Sessions {
     /// The client whose request this was is gone.
     pub(crate) fn abandon(&mut self, opening: Opening, now: Time) {
         match opening {
-            Opening::Recording(granted, _, false) | Opening::Replacing(granted, false) => {
-                self.drop_granted(*granted, REASON);
+            Opening::Recording(granted, _, false)
+            | Opening::Preparing(granted, _)
+            | Opening::Replacing(granted, false) => {
+                self.drop_granted(*granted, REASON, now);
             }
             Opening::Recording(granted, _, true) => self.discard(granted.record, now),
             // The store gets it by the change that takes the old one out: only then can it be taken out itself.
@@ -276,9 +281,10 @@ impl Sessions {
     }
 
     /// Nothing comes of a grant that the store does not have: nobody has had its addresses, so they need no rest.
-    fn drop_granted(&mut self, granted: Granted, reason: &str) {
+    pub(crate) fn drop_granted(&mut self, granted: Granted, reason: &str, now: Time) {
         let record = granted.record;
         self.pools.put_back(&record.label, &record.inner);
+        self.leave_label(&record, now);
         self.say(Output::Audit(ended(&record, reason)));
     }
 

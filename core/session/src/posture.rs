@@ -6,6 +6,7 @@ use crate::event::*;
 use crate::federation::Setting;
 use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
 use crate::state::*;
+use crate::stored::Stored;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::site::{Cipher, Posture, Protected, Reach};
@@ -350,6 +351,17 @@ impl Sessions {
     /// its protection cannot be had, and nobody is given less.
     pub(crate) fn barred_by_posture(&self, id: SessionId) -> Option<String> {
         let Session { record, phase, .. } = self.sessions.get(&id)?;
+        match phase {
+            Phase::Making { grant, .. }
+            | Phase::Returning { grant, .. }
+            | Phase::Open(Open { grant, .. }) => self.barred(record, grant.action().protected()),
+            // Nothing is asked of its tunnel any more.
+            Phase::Closing(_) => self.barred(record, &Protected::default()),
+        }
+    }
+
+    /// The same of one that has not begun.
+    pub(crate) fn barred(&self, record: &Stored, protected: &Protected) -> Option<String> {
         let (posture, name) = (self.posture_at(&record.label), named(&self.postures.setting.in_force));
         let (user, device, label) = (&record.user, &record.device, &record.label);
         if let Some(posture) = posture.filter(|posture| !posture.admits(user, device)) {
@@ -358,12 +370,6 @@ impl Sessions {
                 posture.refusal(user, device, label)
             ));
         }
-        let (Phase::Making { grant, .. } | Phase::Returning { grant, .. } | Phase::Open(Open { grant, .. })) =
-            phase
-        else {
-            return None;
-        };
-        let protected = grant.action().protected();
         if protected.names.is_empty() || !protected.among(self.site.ciphers_under(posture)).is_empty() {
             return None;
         }

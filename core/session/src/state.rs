@@ -90,6 +90,8 @@ impl ChangingPassword {
 pub(crate) enum Opening {
     /// Granted; until that is durable. The flag: whether the store has it then.
     Recording(Box<Granted>, CommitId, bool),
+    /// Until its label runs, or is given up then: the session that it is to replace goes on meanwhile.
+    Preparing(Box<Granted>, Time),
     /// Until the session that it replaces is over. The flag: whether the store has the new one.
     Replacing(Box<Granted>, bool),
     /// The session exists; it says how far it is.

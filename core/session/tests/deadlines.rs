@@ -376,3 +376,20 @@ fn a_vault_is_asked_whether_it_lives_five_seconds_after_its_last_answer_and_when
     assert!(!killed(&at(ms(16_000), Event::Tick)) && !killed(&at(ms(16_499), Event::Tick)));
     assert!(killed(&at(ms(16_500), Event::Tick)));
 }
+
+#[test]
+fn a_session_whose_workstation_is_gone_ends_in_time_though_its_vault_is_silent_and_is_slow_to_die() {
+    let (mut server, id) = Server::with_a_session();
+    server.hear(Event::Gone(CLIENT));
+    let gone = server.now;
+    server.now = gone.after(Duration::from_secs(10));
+    server.hear(Event::LabelDied(label()));
+    server.hear(Event::LabelUp(label()));
+    // It says nothing of the session, and is killed for it; that it is dead nobody says.
+    server.now = gone.after(Duration::from_secs(26));
+    assert!(has(&server.hear(Event::Tick), |output| matches!(output, Output::Kill(_))));
+    assert!(server.machine.live(id).is_some());
+    server.now = gone.after(Duration::from_secs(30));
+    server.hear(Event::Tick);
+    assert!(server.machine.live(id).is_none(), "the site's grace time is over");
+}

@@ -23,6 +23,7 @@ fn level() -> Event {
 fn where_the_first_cannot_be_ended_in_good_order_the_second_does_not_begin_and_is_over() {
     let (mut server, id) = Server::with_a_session();
     server.hear(level());
+    server.hear(Event::LabelUp(lower()));
     let mut cut = cuts(&server.hear(Event::VaultClosed(label(), id)));
     for tried in 1..=5 {
         let said = server.hear(Event::Cut(cut[0], None));
@@ -42,6 +43,7 @@ fn where_the_first_cannot_be_ended_in_good_order_the_second_does_not_begin_and_i
 fn the_store_forgets_the_second_behind_the_change_that_brought_it_in() {
     let (mut server, id) = Server::with_a_session();
     server.hear(level());
+    server.hear(Event::LabelUp(lower()));
     let cut = cuts(&server.hear(Event::VaultClosed(label(), id)));
     let mut commits = |event| {
         server.machine.handle(event, BEGIN);

@@ -102,3 +102,21 @@ fn a_persons_own_change_of_their_password_is_not_an_operators() {
     assert_eq!(changes(&site.log()), before);
     assert!(site.log().contains(r#""action":"change-password""#));
 }
+
+#[test]
+fn what_an_operator_puts_there_while_a_person_changes_their_password_stays() {
+    let world = World::start(Site::new());
+    world.status();
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let secret = |text: &str| Secret::new(text.as_bytes().to_vec()).unwrap();
+    client.ask(Request::Passwd { old: secret(ADA), new: secret("another long one") });
+    // The present password is being looked at by now; nothing is stored before that and a hash of the new one are done.
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    let place = world.place.directory.clone();
+    gives(&place, "ugo", "ada");
+    let answer = client.next().expect("an answer");
+    assert!(matches!(answer, Reply::Refused { .. }));
+    let file = |name: &str| std::fs::read(place.join("credentials").join(name)).unwrap();
+    assert_eq!(file("ada"), file("ugo"));
+}

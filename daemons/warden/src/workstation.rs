@@ -68,6 +68,8 @@ pub struct Bundle {
     layer_port: Option<u16>,
     /// The group of this host whose members may use `levee-tpe`, one of them at a time; without it, root alone.
     people: Option<String>,
+    /// The seat of this host, as systemd-logind names it: of that group who sits there alone is heard.
+    seat: Option<String>,
     /// A machine that is behind this workstation, and the labels that it is for.
     behind: Option<Behind>,
 }
@@ -134,6 +136,7 @@ pub struct Workstation {
     tunnel: Tunnel,
     ppk: Option<PpkId>,
     suites: Suites,
+    seat: Option<String>,
     /// The second tunnel, where there is one: where it leads, its sockets, and why nothing passes.
     layer: Option<(SocketAddr, Layer)>,
     layer_down: Option<String>,
@@ -212,6 +215,7 @@ impl Workstation {
             tunnel: bundle.tunnel,
             ppk,
             suites: bundle.suites,
+            seat: bundle.seat,
             layer,
             layer_down: None,
             behind,
@@ -396,11 +400,8 @@ impl Workstation {
                 Heard::Tpe(request) => self.request(request, fds),
                 Heard::Layer(LayerState::Up) => self.layer_down = None,
                 Heard::Layer(LayerState::Down(why)) => self.layer_down = Some(why),
-                Heard::Sessiond(_)
-                | Heard::Upflow(_)
-                | Heard::Channel(_)
-                | Heard::Frames(_)
-                | Heard::Guard(_) => {
+                // No process of a workstation's has anything else to say.
+                _ => {
                     self.processes.condemn(key);
                     break;
                 }
@@ -564,7 +565,8 @@ impl Workstation {
             Role::Keyer => self.suites.arguments().to_vec(),
             Role::Tpe => {
                 let tunnel: &[&str] = if self.tunnel == Tunnel::Other { &["--no-tunnel"] } else { &[] };
-                [&["agent"], tunnel, self.suites.arguments()].concat()
+                let seat: Vec<&str> = self.seat.iter().flat_map(|seat| ["--seat", seat]).collect();
+                [&["agent"], tunnel, &seat, self.suites.arguments()].concat()
             }
             _ => Vec::new(),
         };

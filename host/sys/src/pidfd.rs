@@ -1,6 +1,6 @@
 //! Processes by descriptor: a pidfd names one process for ever, a number only until it is reused.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -81,6 +81,37 @@ impl Child {
 pub fn open(pid: Pid) -> Result<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty())
         .step(|| format!("open a pidfd of process {}", pid.as_raw_nonzero()))
+}
+
+/// A pidfd of the process at the other end of a Unix connection, as the kernel kept it when the connection was made; `None` where the
+/// kernel does not tell (before 6.5).
+///
+/// # Errors
+/// It has ended and is gone.
+pub fn of_peer(connection: impl AsFd) -> Result<Option<OwnedFd>> {
+    // include/uapi/asm-generic/socket.h; the `libc` crate has no name for it.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut number: libc::c_int = -1;
+    let mut length = size_of_val(&number) as libc::socklen_t;
+    // SAFETY: the option writes at most `length` bytes, the true size of `number`, and how many it wrote to `length`; both are ours alone
+    // and outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            connection.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut number).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        // SAFETY: the kernel has just made this descriptor for the call, and nobody else has it.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(number) }));
+    }
+    match std::io::Error::last_os_error() {
+        why if why.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
+        why => Err(Error::new("ask for the process at the other end", why)),
+    }
 }
 
 /// Sends `signal` to the process; no error where it has ended already.

@@ -27,6 +27,10 @@ pub(super) fn daemon(
     program: &str,
     args: &[&str],
 ) -> io::Result<Ended> {
+    // Its errors go nowhere, so that what is not there would only not answer.
+    if program.starts_with('/') && !Path::new(program).exists() {
+        return Err(io::Error::other(format!("{program} is not installed")));
+    }
     let script = format!("exec 3<&0 4<&1 </dev/null >/dev/null; {environment} exec \"$@\"");
     let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
     let program = program.to_owned();

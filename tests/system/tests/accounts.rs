@@ -3,8 +3,9 @@
 
 use levee_system::{World, copy_program, eventually, programs, text};
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -134,4 +135,105 @@ fn no_account_keeps_a_workstation_from_being_stopped_and_started_again() {
     let _ = held.kill();
     let said = done(held).refused();
     assert!(said.contains("Permission denied"), "{said}");
+}
+
+/// A login of this host, as one of its accounts has it: a shell of it, which ends with this.
+struct Login {
+    shell: Child,
+    says: ChildStdin,
+    said: BufReader<ChildStdout>,
+    program: String,
+}
+
+impl Login {
+    fn new(world: &World, uid: &str) -> Self {
+        // As pam_loginuid does at a login.
+        let begin = format!(
+            "echo {uid} >/proc/self/loginuid && exec setpriv --reuid {uid} --regid {PEOPLE} --clear-groups --no-new-privs sh"
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &begin]).env("LEVEE_TPE_SOCKET", world.path("ws1-run").join("tpe.sock"));
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (says, said) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
+        Self { shell, says, said, program: text(&world.path("levee-tpe")) }
+    }
+
+    /// What this shell command says, and its status.
+    fn does(&mut self, command: &str) -> levee_system::Done {
+        writeln!(self.says, "{{ {command}\n}} 2>&1; echo; echo ended $?").unwrap();
+        let (mut out, mut line) = (String::new(), String::new());
+        loop {
+            line.clear();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "the shell has ended: {out}");
+            if line.starts_with("ended ") {
+                break;
+            }
+            out.push_str(&line);
+        }
+        // (The status is that of `echo`.)
+        let status = i32::from(!out.contains("STATUS 0"));
+        levee_system::Done { status, out, err: String::new() }
+    }
+
+    fn tpe(&mut self, arguments: &str) -> levee_system::Done {
+        let program = self.program.clone();
+        self.does(&format!("{program} {arguments}; echo STATUS $?"))
+    }
+
+    /// Its shell ends; what it has started in the background goes on.
+    fn leaves(mut self) {
+        drop(self.says);
+        self.shell.wait().unwrap();
+    }
+}
+
+/// Who is signed on, as root is told.
+fn signed_on(world: &World) -> serde_json::Value {
+    let status: serde_json::Value =
+        serde_json::from_str(&world.tpe("ws1", &["status", "--json"]).ok()).unwrap();
+    status["user"].clone()
+}
+
+#[test]
+fn two_logins_of_one_account_are_two_and_whoever_is_signed_on_in_one_that_ends_is_signed_off() {
+    let world = world("logins");
+    let sign_on = format!("login ada --password-file {}", text(&world.path("right")));
+    let (mut first, mut second) = (Login::new(&world, WELL), Login::new(&world, WELL));
+    first.tpe("status").ok();
+    second.tpe("status").ok();
+    first.tpe(&sign_on).ok();
+    first.tpe("level SECRET").ok();
+    // Another of the same account, and one that belongs to none.
+    for said in [
+        second.tpe("status").refused(),
+        second.tpe("run -- id </dev/null >/dev/null").refused(),
+        second.tpe("logout").refused(),
+        done(tpe(&world, WELL, &["status"])).refused(),
+    ] {
+        assert!(said.contains("or you are in another login of it"), "{said}");
+    }
+    assert!(first.tpe("status").ok().contains("at SECRET"));
+    // The last process of a login is its end, and not its shell.
+    first.does("sleep 4 >/dev/null 2>&1 &");
+    first.leaves();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(signed_on(&world), "ada");
+    eventually(Duration::from_secs(15), "ada is signed off", || signed_on(&world).is_null());
+    let sessions = world.levee(&["session", "list", "--run", &text(&world.path("run"))]).ok();
+    assert!(!sessions.contains("ada"), "at the server as well: {sessions}");
+    // Whoever is in the other one signs on now, and nothing is left for them.
+    let said = second.tpe("status").ok();
+    assert!(said.contains("nobody is signed on") && said.contains("login of this host"), "{said}");
+    second.tpe(&sign_on).ok();
+    assert!(!second.tpe("status").ok().contains("at SECRET"));
+    // Signing off leaves nothing that is watched.
+    second.tpe("logout").ok();
+    second.leaves();
+    done(tpe(&world, WELL, &login("ada", &text(&world.path("right"))))).ok();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(
+        signed_on(&world),
+        "ada",
+        "where no login has a number the account counts, and no end of it is seen"
+    );
 }

@@ -200,3 +200,34 @@ fn a_server_whose_labels_cannot_start_says_so_at_up_and_does_not_stay() {
     let shown = world.levee(&["audit", "show", "--state", &state]).ok();
     assert_eq!(shown.lines().filter(|line| line.contains("trial")).count(), 2, "{shown}");
 }
+
+#[test]
+fn a_server_is_started_from_its_own_directory_by_names_in_it_and_not_on_a_host_without_control_groups() {
+    let world = World::new("here", SITE, &["ws1"]);
+    let (levee, place) = (text(&programs().join("levee")), text(&world.path("")));
+    let up = format!("cd '{place}' && exec '{levee}' up site.toml --state state --run run");
+    // What the host lacks is said before anything starts, with its remedy.
+    let without = format!("mount -t tmpfs none /sys/fs/cgroup && {up}");
+    let said = world.server_sh("unshare", &["--mount", "sh", "-c", &without]).refused();
+    for part in ["this host lacks what levee needs", "limits (cgroups)", "mount the unified hierarchy"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let run = text(&world.path("run"));
+    world.levee(&["status", "--run", &run]).refused();
+    let started = world.server_sh("sh", &["-c", &up]);
+    // A label that is started later does not miss what was named so.
+    let entered = world.levee(&[
+        "exec",
+        "SECRET",
+        "--run",
+        &run,
+        "--state",
+        &text(&world.path("state")),
+        "--",
+        "/bin/true",
+    ]);
+    let stopped = world.levee(&["down", "--run", &run]);
+    assert!(started.ok().contains("is up; UNCLASSIFIED was started on trial"));
+    entered.ok();
+    stopped.ok();
+}

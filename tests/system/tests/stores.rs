@@ -99,8 +99,21 @@ fn a_label_whose_images_go_beyond_what_the_site_has_for_all_does_not_start_and_o
     let world = World::up("bound", &site, &["ws1"]);
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
+    let session = || {
+        let status = world.tpe("ws1", &["status", "--json"]).ok();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        status["session"]["id"].clone()
+    };
+    let before = session();
+    let mut running = world.inside("ws1", &["sleep", "600"]).spawn().unwrap();
     let said = world.level("ws1", NEW).refused();
     assert!(said.contains("[limits] stores"), "{said}");
+    // Nothing has happened to the session that there is, nor to what runs in it.
+    assert!(before.is_string() && session() == before, "{before} {}", session());
+    assert!(running.try_wait().unwrap().is_none(), "it runs on");
+    let _ = running.kill();
+    running.wait().unwrap();
+    assert!(world.fetch("ws1", PAGE).ok().contains(&format!("<h1>{LOW}</h1>")));
     let audit = fs::read_to_string(world.path("state").join("sessiond/audit.jsonl")).unwrap();
     assert!(audit.contains("[limits] stores"), "{audit}");
     world.level("ws1", LOW).ok();

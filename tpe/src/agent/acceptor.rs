@@ -2,17 +2,19 @@
 //! connection with SO_LINGER, a file of a file system that its owner's program serves), and so can to look at one. Whoever may connect
 //! can send any descriptor, and the last one to have it closes it, even unread.
 //!
-//! The *acceptor* takes connections and looks into none. For each it forks a *connection process*, which alone hears the person, and gives
+//! The *acceptor* takes connections and looks into none; whose each is, it asks the kernel ([`super::logins`]). For each it forks a *connection process*, which alone hears the person, and gives
 //! the agent a channel to it. What comes over that channel is of few kinds: messages of their types, pseudo-terminals, and files that the
 //! connection process made itself. One that stands still is killed; one that cannot be killed stands still alone, and counts against the
 //! account whose it is.
 
 use super::carry;
+use super::logins::{Login, Logins};
+use super::seat::{self, Seat};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output};
 use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::fork::Forker;
-use levee_sys::sandbox::Sandbox;
+use levee_sys::sandbox::{Access, Sandbox};
 use levee_sys::seccomp::Filter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -35,14 +37,36 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Time is looked at this often while one is late.
 const TICK: Duration = Duration::from_millis(100);
 
-/// The acceptor → the agent. The channel to the connection process comes along.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Came {
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
     /// The person's uid on this host.
     pub uid: u32,
-    /// That account has its share of all connections already.
-    pub crowded: bool,
+    /// In which login of it; `None` where logins have no numbers, and for root.
+    pub login: Option<Login>,
 }
+
+impl Account {
+    /// Whether it is root, who is always heard.
+    pub fn is_root(self) -> bool {
+        self.uid == 0
+    }
+}
+
+/// The acceptor → the agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromAcceptor {
+    /// Somebody has come. The channel to the connection process comes along.
+    Came(Account),
+    /// The same; but they are not to be heard, and why.
+    Unheard(String),
+    /// The login that was to be watched is over.
+    Over(Login),
+}
+
+/// The agent → the acceptor: this login is to be watched, in the place of the one before.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Watch(pub Option<Login>);
 
 /// The agent → a connection process. `A` is [`Answer`], by reference where it is said.
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,21 +92,14 @@ pub enum FromConnection {
 ///
 /// # Errors
 /// The kernel's.
-pub fn start(listener: OwnedFd) -> io::Result<Channel> {
+pub fn start(listener: OwnedFd, seat: Option<Seat>) -> io::Result<Channel> {
     rustix::io::ioctl_fionbio(&listener, true)?;
     let (ours, theirs) = Channel::pair()?;
-    Forker::new()?.fork(vec![listener, theirs.into_fd()], |kept| {
+    Forker::new()?.fork(vec![listener, theirs.into_fd()], move |kept| {
         let Ok([listener, agent]) = <[OwnedFd; 2]>::try_from(kept) else { return 1 };
-        let prepared = || -> levee_sys::Result<(Forker, Filter)> {
-            let forker =
-                Forker::new().map_err(|why| levee_sys::Error::new("look at /proc/self/task", why))?;
-            let filter = Filter::compile(CONNECTIONS_FILTER)?;
-            Sandbox::new(FILTER).enter()?;
-            Ok((forker, filter))
-        };
-        match prepared() {
-            Ok((forker, filter)) => {
-                accept_all(&listener, &Channel::from_fd(agent), &forker, &filter);
+        match prepare(seat) {
+            Ok(acceptor) => {
+                acceptor.accept_all(&listener, &Channel::from_fd(agent));
                 0
             }
             Err(why) => {
@@ -92,6 +109,31 @@ pub fn start(listener: OwnedFd) -> io::Result<Channel> {
         }
     })?;
     Ok(ours)
+}
+
+/// What the acceptor has.
+struct Acceptor {
+    forker: Forker,
+    /// A connection process's.
+    filter: Filter,
+    logins: Logins,
+    /// Who sits there alone is heard.
+    seat: Option<seat::Watched>,
+    running: Vec<Running>,
+}
+
+fn prepare(seat: Option<Seat>) -> levee_sys::Result<Acceptor> {
+    let look = |why| levee_sys::Error::new("look at /proc", why);
+    let (forker, logins) = (Forker::new().map_err(look)?, Logins::new().map_err(look)?);
+    let filter = Filter::compile(CONNECTIONS_FILTER)?;
+    let seats = seat.as_ref().map(Seat::open).transpose();
+    let seats =
+        seats.map_err(|why| levee_sys::Error::new("look at the host's seats (systemd-logind)", why))?;
+    let mut files = vec![(logins.files(), Access::Read)];
+    files.extend(seats.iter().map(|seats| (seats.as_fd(), Access::Read)));
+    Sandbox { files: &files, ..Sandbox::new(FILTER) }.enter()?;
+    let seat = seat.zip(seats).map(|(seat, files)| seat.with(files));
+    Ok(Acceptor { forker, filter, logins, seat, running: Vec::new() })
 }
 
 /// A connection process that has not been reaped.
@@ -106,41 +148,102 @@ struct Running {
     over: Option<Instant>,
 }
 
-fn accept_all(listener: &OwnedFd, agent: &Channel, forker: &Forker, filter: &Filter) {
-    let mut running: Vec<Running> = Vec::new();
-    loop {
-        let mut fds = vec![PollFd::new(agent, PollFlags::empty())];
-        if running.len() < MAX {
+impl Acceptor {
+    fn accept_all(mut self, listener: &OwnedFd, agent: &Channel) {
+        while self.waits(listener, agent) {
+            // Its end: the agent is gone, and takes this process with it.
+            if !self.hear(agent) {
+                return;
+            }
+            if let Some(login) = self.logins.over() {
+                // As below.
+                let _ = agent.send(&FromAcceptor::Over(login));
+            }
+            self.running.retain_mut(see_to);
+            while self.running.len() < MAX {
+                match accept_with(listener, SocketFlags::CLOEXEC) {
+                    Ok(person) => match self.begin(person, agent) {
+                        Ok(one) => self.running.push(one),
+                        // Whoever came has lost the connection, not we.
+                        Err(why) => levee_ipc::say!("levee-tpe: a connection is not served: {why}"),
+                    },
+                    Err(Errno::INTR | Errno::CONNABORTED) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do; whether that works.
+    fn waits(&self, listener: &OwnedFd, agent: &Channel) -> bool {
+        let mut fds = vec![PollFd::new(agent, PollFlags::IN)];
+        if self.running.len() < MAX {
             fds.push(PollFd::new(listener, PollFlags::IN));
         }
-        for one in &running {
+        fds.extend(self.logins.awaited().map(|one| PollFd::new(one, PollFlags::IN)));
+        for one in &self.running {
             fds.push(PollFd::new(&one.pidfd, PollFlags::IN));
             if one.over.is_none() {
                 fds.push(PollFd::new(&one.end, PollFlags::empty()));
             }
         }
-        let late = running.iter().any(|one| one.over.is_some());
+        let late = self.logins.is_in_doubt() || self.running.iter().any(|one| one.over.is_some());
         let limit = late.then(|| Timespec::try_from(TICK).ok()).flatten();
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
-        // Its end: the agent is gone, and takes this process with it.
-        if fds.first().is_some_and(|agent| !agent.revents().is_empty()) {
-            return;
-        }
-        drop(fds);
-        running.retain_mut(see_to);
-        while running.len() < MAX {
-            match accept_with(listener, SocketFlags::CLOEXEC) {
-                Ok(person) => match begin(person, &running, agent, forker, filter) {
-                    Ok(one) => running.push(one),
-                    // Whoever came has lost the connection, not we.
-                    Err(why) => levee_ipc::say!("levee-tpe: a connection is not served: {why}"),
-                },
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => break,
+        matches!(poll(&mut fds, limit.as_ref()), Ok(_) | Err(Errno::INTR))
+    }
+
+    /// Takes what the agent says; whether it is there.
+    fn hear(&mut self, agent: &Channel) -> bool {
+        loop {
+            match agent.try_recv::<Watch>() {
+                Ok(Received { message: Watch(login), .. }) => self.logins.watch(login),
+                Err(RecvError::Empty) => return true,
+                Err(_) => return false,
             }
+        }
+    }
+
+    fn begin(&self, person: OwnedFd, agent: &Channel) -> io::Result<Running> {
+        let peer = sockopt::socket_peercred(&person)?;
+        let uid = peer.uid.as_raw();
+        let came = self.came(&person, peer.pid, uid);
+        let (ours, theirs) = Channel::pair()?;
+        let end = theirs.as_fd().try_clone_to_owned()?;
+        let filter = self.filter.clone();
+        // The connection's last descriptor is the child's: it hears nobody, and so does not end, before it is told to, which is after this
+        // process has closed its own.
+        let pid = self.forker.fork(vec![person, theirs.into_fd()], move |kept| {
+            let Ok([person, agent]) = <[OwnedFd; 2]>::try_from(kept) else { return 1 };
+            if filter.apply().is_err() {
+                return 2;
+            }
+            let (person, agent) = (Channel::from_fd(person), Channel::from_fd(agent));
+            serve(&person, &agent);
+            // What is left is closed by the process's end, in which the kernel waits for no connection.
+            std::mem::forget((person, agent));
+            0
+        })?;
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+        // An agent that does not take it is gone: `ours` is closed, and the child ends.
+        let _ = agent.send_with(&came, &[ours.as_fd()]);
+        Ok(Running { pid, pidfd, uid, end, over: None })
+    }
+
+    /// Whose a new connection is, and whether they are to be heard.
+    fn came(&self, person: &OwnedFd, pid: Pid, uid: u32) -> FromAcceptor {
+        let own = self.running.iter().filter(|one| one.uid == uid).count();
+        if is_crowded(own, self.running.len() - own) {
+            return FromAcceptor::Unheard("this account has too many connections to the agent".into());
+        }
+        if uid == 0 {
+            return FromAcceptor::Came(Account { uid, login: None });
+        }
+        match self.logins.of(person, pid) {
+            Ok(login) => match self.seat.as_ref().map_or(Ok(()), |seat| seat.admits(uid, login)) {
+                Ok(()) => FromAcceptor::Came(Account { uid, login }),
+                Err(why) => FromAcceptor::Unheard(why),
+            },
+            Err(why) => FromAcceptor::Unheard(why.into()),
         }
     }
 }
@@ -166,38 +269,6 @@ fn see_to(one: &mut Running) -> bool {
 /// Whether one account has its share, which is half of what the others leave: so no few have all.
 fn is_crowded(own: usize, others: usize) -> bool {
     own >= MAX.saturating_sub(others).div_ceil(2)
-}
-
-fn begin(
-    person: OwnedFd,
-    running: &[Running],
-    agent: &Channel,
-    forker: &Forker,
-    filter: &Filter,
-) -> io::Result<Running> {
-    let uid = sockopt::socket_peercred(&person)?.uid.as_raw();
-    let (ours, theirs) = Channel::pair()?;
-    let end = theirs.as_fd().try_clone_to_owned()?;
-    let filter = filter.clone();
-    // The connection's last descriptor is the child's: it hears nobody, and so does not end, before it is told to, which is after this
-    // process has closed its own.
-    let pid = forker.fork(vec![person, theirs.into_fd()], move |kept| {
-        let Ok([person, agent]) = <[OwnedFd; 2]>::try_from(kept) else { return 1 };
-        if filter.apply().is_err() {
-            return 2;
-        }
-        let (person, agent) = (Channel::from_fd(person), Channel::from_fd(agent));
-        serve(&person, &agent);
-        // What is left is closed by the process's end, in which the kernel waits for no connection.
-        std::mem::forget((person, agent));
-        0
-    })?;
-    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
-    let own = running.iter().filter(|one| one.uid == uid).count();
-    let came = Came { uid, crowded: is_crowded(own, running.len() - own) };
-    // An agent that does not take it is gone: `ours` is closed, and the child ends.
-    let _ = agent.send_with(&came, &[ours.as_fd()]);
-    Ok(Running { pid, pidfd, uid, end, over: None })
 }
 
 /// Carries one person's messages, until either side has gone.

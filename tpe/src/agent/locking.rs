@@ -8,7 +8,22 @@ use levee_ipc::client::{RefusalKind, Reply, Request};
 use levee_ipc::tpe::Answer;
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 
+/// Why nobody is signed on any more who has left this host without signing off.
+const LEFT: &str = "the login of this host in which they had signed on is over: signed off";
+
 impl Agent {
+    /// Signs off whoever is signed on, where the login of this host is over in which they did.
+    pub(super) fn sign_off_who_left(&mut self) -> Done<()> {
+        if !std::mem::take(&mut self.due.left) || self.login.is_none() {
+            return Ok(());
+        }
+        // The server first: it cuts what the session still sends.
+        let told = self.abandon(LEFT);
+        let purged = self.close_here();
+        self.notice = None;
+        told.and(purged)
+    }
+
     /// Whether there is a session, and it is locked.
     pub(super) fn is_locked(&self) -> bool {
         self.session.as_ref().is_some_and(|live| live.locked)

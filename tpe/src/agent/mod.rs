@@ -5,13 +5,16 @@
 
 mod acceptor;
 mod carry;
+mod changing;
 mod granted;
 mod link;
 mod locking;
+mod logins;
 mod operations;
 mod people;
 mod programs;
 mod releasing;
+mod seat;
 mod start;
 
 use carry::Spool;
@@ -28,7 +31,8 @@ use levee_session::SessionId;
 use levee_tls::SignerHandle;
 pub use link::unwelcome;
 use link::{Heard, Link};
-use people::People;
+use people::{People, Person};
+pub use seat::Seat;
 pub use start::serve;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -129,6 +133,8 @@ struct Due {
     died: Option<SessionId>,
     /// The server's keyer does not know us, or ours is new.
     renew: bool,
+    /// The login of this host is over in which whoever is signed on had signed on.
+    left: bool,
     /// The keyer can have no keys any more for this session.
     failed: Option<(SessionId, String)>,
 }
@@ -211,6 +217,7 @@ impl Agent {
         // Before anybody is let in: whoever has been told that nobody is signed on any more counts on it.
         if self.login.is_none() {
             self.people.left();
+            self.due.left = false;
         }
         let left = until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600));
         for (source, _) in self.events.wait(Some(left))? {
@@ -220,7 +227,7 @@ impl Agent {
                 Source::Vault => self.hear_vault(),
                 // Seen to with every turn: time counts there, too.
                 Source::Link => {}
-                Source::Acceptor => self.people.accept(&mut self.events)?,
+                Source::Acceptor => self.due.left |= self.people.accept(&mut self.events)?,
                 Source::Person(person) => self.hear_person(person),
                 Source::Spool(ticket) => {
                     for spool in self.spools.get_mut(&ticket).into_iter().flatten() {

@@ -8,10 +8,10 @@ use levee_daemon::Fatal;
 use levee_ipc::Secret;
 use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
-use levee_ipc::tpe::{Answer, Command, Session};
+use levee_ipc::tpe::{Answer, Command};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
-use levee_policy::{LabelName, ProtectionName, UserName};
+use levee_policy::UserName;
 use levee_session::SessionId;
 use levee_sys::clock;
 use std::net::SocketAddr;
@@ -38,6 +38,9 @@ const FETCHED: Duration = Duration::from_secs(10);
 
 /// Why nobody is signed on whose command has ended before the server had answered.
 const DESERTED: &str = "whoever was to be signed on did not wait for it";
+
+/// While the warden starts another.
+pub(super) const NO_KEYER: &str = "the keyer is not there: try again";
 
 /// Said to whoever wants something of a locked session.
 pub(super) const IS_LOCKED: &str = "the session is locked: levee-tpe unlock";
@@ -149,135 +152,6 @@ impl Agent {
         }
     }
 
-    fn level(&mut self, label: LabelName, protection: Option<ProtectionName>) -> Done<Answer> {
-        self.need_login()?;
-        self.not_while_locked()?;
-        let before = self.session.as_ref().map(|live| (live.shown.label.clone(), live.asked.clone()));
-        let opened = match self.ask(&Request::Level(label.clone(), protection.clone()))? {
-            Reply::Opened(opened) => *opened,
-            Reply::Refused { kind, reason } => {
-                let lost = kind != RefusalKind::Label && self.was_lost_meanwhile()?;
-                let back = if lost { self.go_back(before)? } else { None };
-                return Err(Fault::Refused(kind, self.told(reason, back)));
-            }
-            other => {
-                self.was_lost_meanwhile()?;
-                return refused(other);
-            }
-        };
-        self.ended = None;
-        let session = opened.session;
-        // The server has ended the session there was, so whatever happens now it is over here too.
-        let result = self.close_here();
-        let result = result.and_then(|()| self.enter(&label, protection, opened));
-        let (kind, reason) = match result {
-            Ok(shown) => return Ok(Answer::Opened(shown)),
-            Err(Fault::Refused(kind, reason)) => (kind, reason),
-            Err(fatal) => return Err(fatal),
-        };
-        // What had been started for it goes too.
-        let purged = self.remove(session);
-        // A server that gives something else than was asked for is not asked again.
-        if purged.is_ok()
-            && kind != RefusalKind::Protocol
-            && let Some(label) = self.go_back(before)?
-        {
-            return unavailable(self.told(reason, Some(label)));
-        }
-        self.abandon(&reason)?;
-        purged?;
-        unavailable(self.told(reason, None))
-    }
-
-    /// Makes of what the server has opened the session that there is.
-    fn enter(
-        &mut self,
-        label: &LabelName,
-        protection: Option<ProtectionName>,
-        mut opened: Opened,
-    ) -> Done<Session> {
-        granted::check(label, protection.as_ref(), &opened)
-            .map_err(|why| Fault::Refused(RefusalKind::Protocol, why))?;
-        self.open_here(&mut opened)?;
-        let (keys, parts, records) = (self.key_record(&opened), self.parts(&opened), self.records(&opened));
-        let passes = opened.passes;
-        let shown = Session {
-            id: opened.session.to_string(),
-            label: opened.label,
-            colour: opened.colour,
-            inner: opened.inner,
-            services: opened.services,
-            protections: opened.protected.names,
-            costs: opened.costs,
-        };
-        let patience = client::patience(opened.grace);
-        self.session = Some(Live {
-            id: opened.session,
-            shown: shown.clone(),
-            asked: protection,
-            patience,
-            keys,
-            parts,
-            records,
-            locked: false,
-            passes,
-        });
-        Ok(shown)
-    }
-
-    /// A level that was refused for another reason than the label may have cost the session that it was to replace.
-    fn was_lost_meanwhile(&mut self) -> Done<bool> {
-        let Some(session) = self.session.as_ref().map(|live| live.id) else {
-            return Ok(false);
-        };
-        match self.ask(&Request::Status)? {
-            Reply::Status(status) if status.session.as_ref().is_some_and(|(id, _)| *id == session) => {
-                Ok(false)
-            }
-            _ => {
-                self.ended = Some("it was to give way to another level, which could not be opened".into());
-                self.close_here()?;
-                Ok(true)
-            }
-        }
-    }
-
-    /// Opens a session at the level there was before a change that came to nothing, which had ended it: one session at a time is
-    /// the rule, so the one before cannot wait. Says at which level, or nothing if that fails too: then nothing of it is left here.
-    fn go_back(&mut self, before: Option<(LabelName, Option<ProtectionName>)>) -> Done<Option<LabelName>> {
-        let Some((label, protection)) = before else { return Ok(None) };
-        let opened = match self.ask(&Request::Level(label.clone(), protection.clone())) {
-            Ok(Reply::Opened(opened)) => *opened,
-            Ok(_) | Err(Fault::Refused(..)) => return Ok(None),
-            Err(fatal) => return Err(fatal),
-        };
-        let session = opened.session;
-        match self.enter(&label, protection, opened) {
-            Ok(_) => {
-                self.ended = None;
-                Ok(Some(label))
-            }
-            Err(Fault::Refused(_, reason)) => {
-                let purged = self.remove(session);
-                self.abandon(&reason)?;
-                purged?;
-                Ok(None)
-            }
-            Err(fatal) => Err(fatal),
-        }
-    }
-
-    /// Why a change of level came to nothing, and where that leaves the person.
-    fn told(&self, reason: String, back: Option<LabelName>) -> String {
-        match back {
-            Some(label) => {
-                format!("{reason}; back at {label}, in a new session: what ran in the one before has ended")
-            }
-            None if self.login.is_none() => format!("{reason}; signed off"),
-            None => reason,
-        }
-    }
-
     fn log_out(&mut self) -> Done<Answer> {
         self.need_login()?;
         // The server first: it cuts what the session still sends, however long the purge here takes.
@@ -374,7 +248,7 @@ impl Agent {
     }
 
     /// Starts vault and compartment for an opened session and gives them record and keys.
-    fn open_here(&mut self, opened: &mut Opened) -> Done<()> {
+    pub(super) fn open_here(&mut self, opened: &mut Opened) -> Done<()> {
         if self.no_tunnel {
             return Ok(());
         }
@@ -438,7 +312,7 @@ impl Agent {
     }
 
     /// The session and its parts as the local vault is to know them, the session first.
-    fn records(&self, opened: &Opened) -> Vec<SessionRecord> {
+    pub(super) fn records(&self, opened: &Opened) -> Vec<SessionRecord> {
         let ciphers = &opened.protected.ciphers;
         let own = granted::record(opened.session, &opened.inner, &opened.reach, ciphers.clone());
         let parts = self.parts(opened);
@@ -453,7 +327,7 @@ impl Agent {
         self.remove(id)
     }
 
-    fn remove(&mut self, session: SessionId) -> Done<()> {
+    pub(super) fn remove(&mut self, session: SessionId) -> Done<()> {
         if self.no_tunnel {
             return Ok(());
         }
@@ -518,6 +392,7 @@ impl Agent {
             }
             purged?;
         }
+        self.sign_off_who_left()?;
         if std::mem::take(&mut self.due.lock) {
             self.lock_here()?;
         }
@@ -620,7 +495,7 @@ impl Agent {
     }
 
     /// What the keyer may negotiate for the session.
-    fn key_record(&self, opened: &Opened) -> KeyRecord {
+    pub(super) fn key_record(&self, opened: &Opened) -> KeyRecord {
         KeyRecord {
             session: opened.session,
             device: self.device.clone(),
@@ -634,7 +509,7 @@ impl Agent {
     }
 
     /// The parts of a session at the site's other servers: each under a name that counts on this workstation alone.
-    fn parts(&self, opened: &Opened) -> Vec<Part> {
+    pub(super) fn parts(&self, opened: &Opened) -> Vec<Part> {
         let mut parts = Vec::new();
         for (number, other) in (1u8..=64).zip(&opened.others) {
             let mut name = *opened.session.as_bytes();
@@ -671,7 +546,7 @@ impl Agent {
 
     fn tell_keyer(&mut self, message: ToKeyer) -> Done<()> {
         if !self.keyer.is_open() {
-            return unavailable("the keyer is not there");
+            return unavailable(NO_KEYER);
         }
         self.keyer.send(message);
         Ok(())

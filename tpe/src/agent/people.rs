@@ -3,7 +3,8 @@
 
 pub use super::Person;
 use super::Source;
-use super::acceptor::{Came, FromConnection, ToConnection};
+use super::acceptor::{Account, FromAcceptor, FromConnection, ToConnection, Watch};
+use super::logins::Login;
 use levee_daemon::{Events, Fatal, TURN, Watched};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output};
@@ -14,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// A connection says what it wants within this time.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// Said to whom is not heard.
+const ANOTHER: &str = "somebody else is signed on at this workstation, or you are in another login of it";
 /// SIGHUP: the person's command is gone.
 const HANGUP: i32 = 1;
 
@@ -66,15 +69,15 @@ struct Connection {
     channel: Watched<Channel>,
     stage: Stage,
     /// Who it is to this host.
-    uid: u32,
+    account: Account,
 }
 
 /// Every connection there is.
 pub struct People {
     acceptor: Watched<Channel>,
     connections: BTreeMap<Person, Connection>,
-    /// Who sits here: nobody else, root excepted, has a say until they have signed off.
-    owner: Option<u32>,
+    /// Who sits here: nobody else, root excepted, has a say until they have signed off, nor have they in another login.
+    owner: Option<Account>,
     /// Of those alone who are here: what somebody asked for who has gone is asked by nobody.
     commands: VecDeque<(Person, Command)>,
     /// When an account was served last, by a count of commands, for as long as it has connections.
@@ -111,15 +114,18 @@ impl People {
     }
 
     /// Whether somebody has a say here.
-    fn is_heard(&self, uid: u32) -> bool {
-        uid == 0 || self.owner.is_none_or(|owner| owner == uid)
+    fn is_heard(&self, account: Account) -> bool {
+        account.is_root() || self.owner.is_none_or(|owner| owner == account)
     }
 
     /// This person has signed on.
     pub fn sits(&mut self, person: Person) {
-        let Some(uid) = self.connections.get(&person).map(|connection| connection.uid) else { return };
-        self.owner = Some(uid);
-        let others = self.connections.iter().filter(|(_, connection)| !self.is_heard(connection.uid));
+        let Some(account) = self.connections.get(&person).map(|connection| connection.account) else {
+            return;
+        };
+        self.owner = Some(account);
+        self.watch(account.login);
+        let others = self.connections.iter().filter(|(_, connection)| !self.is_heard(connection.account));
         for other in others.map(|(person, _)| *person).collect::<Vec<_>>() {
             self.remove(other);
         }
@@ -134,43 +140,57 @@ impl People {
 
     /// Nobody is signed on.
     pub fn left(&mut self) {
-        self.owner = None;
+        if self.owner.take().is_some_and(|account| account.login.is_some()) {
+            self.watch(None);
+        }
     }
 
-    /// Lets in whoever has come.
+    /// Has the acceptor watch over a login.
+    fn watch(&self, login: Option<Login>) {
+        // One that is gone is heard of, and takes this process with it.
+        let _ = self.acceptor.try_send(&Watch(login));
+    }
+
+    /// Lets in whoever has come; whether the login of who sits here is over.
     ///
     /// # Errors
     /// The acceptor is gone: nobody would be heard any more.
-    pub fn accept(&mut self, events: &mut Events<Source>) -> Result<(), Fatal> {
+    pub fn accept(&mut self, events: &mut Events<Source>) -> Result<bool, Fatal> {
+        let mut is_over = false;
         for _ in 0..TURN {
-            let received = match self.acceptor.try_recv::<Came>() {
+            let received = match self.acceptor.try_recv::<FromAcceptor>() {
                 Ok(received) => received,
-                Err(RecvError::Empty) => return Ok(()),
+                Err(RecvError::Empty) => return Ok(is_over),
                 Err(why) => return Err(Fatal::new("hear of connections", why)),
             };
-            let Came { uid, crowded } = received.message;
-            let Some(channel) = received.into_fd().map(Channel::from_fd) else { continue };
-            if crowded || !self.is_heard(uid) {
-                let (kind, reason) = if crowded {
-                    (RefusalKind::Unavailable, "this account has too many connections to the agent")
-                } else {
-                    (RefusalKind::AlreadyLoggedIn, "somebody else is signed on at this workstation")
-                };
+            let Received { message, mut fds } = received;
+            let refusal = match &message {
+                FromAcceptor::Over(login) => {
+                    is_over |= self.owner.is_some_and(|owner| owner.login == Some(*login));
+                    continue;
+                }
+                FromAcceptor::Came(account) if self.is_heard(*account) => None,
+                FromAcceptor::Came(_) => Some((RefusalKind::AlreadyLoggedIn, ANOTHER)),
+                FromAcceptor::Unheard(why) => Some((RefusalKind::Unavailable, why.as_str())),
+            };
+            let Some(channel) = fds.pop().map(Channel::from_fd) else { continue };
+            if let Some((kind, reason)) = refusal {
                 let answer = Answer::Refused { kind, reason: reason.to_owned() };
                 // As for every answer.
                 let _ = channel.try_send(&ToConnection::Say(&answer));
                 continue;
             }
+            let FromAcceptor::Came(account) = message else { continue };
             let hear = ToConnection::<&Answer>::Hear;
             let Ok(channel) = events.watch(channel, Source::Person(self.next)) else { continue };
             if channel.try_send(&hear).is_err() {
                 continue;
             }
             let stage = Stage::Silent(Instant::now());
-            self.connections.insert(self.next, Connection { channel, stage, uid });
+            self.connections.insert(self.next, Connection { channel, stage, account });
             self.next = self.next.saturating_add(1);
         }
-        Ok(())
+        Ok(is_over)
     }
 
     /// Has a person's file fetched, which is then [`People::fetched`].
@@ -194,8 +214,8 @@ impl People {
     /// for more than one command.
     pub fn next_command(&mut self) -> Option<(Person, Command)> {
         let Self { connections, commands, served, .. } = self;
-        served.retain(|uid, _| connections.values().any(|connection| connection.uid == *uid));
-        let uid = |person: &Person| connections.get(person).map(|connection| connection.uid);
+        served.retain(|uid, _| connections.values().any(|connection| connection.account.uid == *uid));
+        let uid = |person: &Person| connections.get(person).map(|connection| connection.account.uid);
         let last = |uid: Option<u32>| uid.and_then(|uid| served.get(&uid).copied()).unwrap_or_default();
         // (Of equals it is the first.)
         let (at, (person, _)) =

@@ -2,6 +2,7 @@
 
 use super::link::{Device, Link};
 use super::people::People;
+use super::seat::Seat;
 use super::{Agent, Certificates, Due, Mail, Source, acceptor};
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Outbox, Warden, begin};
 use levee_ipc::Channel;
@@ -59,13 +60,15 @@ impl Kit for Given {
 
 /// Takes part in the warden's start-up, then serves until the warden says stop or is gone.
 ///
+/// With a `seat`, who sits there alone is heard, and root.
+///
 /// With `no_tunnel` it holds the trusted path and nothing else: another IPsec client of this host makes the tunnel.
 ///
 /// # Errors
 /// What is missing or wrong with what the warden gave or says, or a sandbox that cannot be entered.
-pub fn serve(no_tunnel: bool, suites: Suites) -> Result<(), Fatal> {
+pub fn serve(no_tunnel: bool, seat: Option<Seat>, suites: Suites) -> Result<(), Fatal> {
     let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
-    let acceptor = acceptor::start(given.commands.needed("listener")?)
+    let acceptor = acceptor::start(given.commands.needed("listener")?, seat)
         .map_err(|why| Fatal::new("have connections of commands accepted", why))?;
     let mut events = Events::new()?;
     let signer = SignerHandle::default();

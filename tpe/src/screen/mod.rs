@@ -12,6 +12,7 @@ mod labels;
 mod locked;
 mod once;
 mod parser;
+mod terminal;
 mod text;
 
 use crate::command::{Agent, Fault};
@@ -112,9 +113,9 @@ pub use once::run as run_once;
 pub fn run(socket: &Path) -> Result<(), Fault> {
     let failed = |error: io::Error| Fault::Local(format!("the terminal: {error}"));
     let forker = Forker::new().map_err(failed)?;
-    let mut terminal = ratatui::try_init().map_err(failed)?;
-    let size = terminal.size().map_err(failed)?;
-    let mut screen = Screen::new(socket, forker, (size.height, size.width));
+    let size = terminal::size().map_err(failed)?;
+    let mut terminal = terminal::take(size).map_err(failed)?;
+    let mut screen = Screen::new(socket, forker, size);
     screen.refresh();
     if screen.status.as_ref().is_some_and(|status| status.user.is_some()) {
         screen.open_menu();
@@ -144,12 +145,12 @@ impl Screen {
 
     fn serve(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         while !self.leave {
+            self.resize(terminal)?;
             self.draw(terminal)?;
             self.wait()?;
             while event::poll(Duration::ZERO)? {
                 match event::read()? {
                     Event::Key(key) if key.kind != KeyEventKind::Release => self.key(&key, terminal)?,
-                    Event::Resize(columns, rows) => self.resize((rows, columns)),
                     _ => {}
                 }
             }
@@ -528,9 +529,16 @@ impl Screen {
         Ok(Program { agent, master, parser, pane: Pane::default(), typed: Vec::new(), dropped: 0 })
     }
 
-    fn resize(&mut self, size: (u16, u16)) {
+    /// Takes the size that the terminal has now.
+    fn resize(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+        let size = terminal::size()?;
+        if size == self.size {
+            return Ok(());
+        }
         self.size = size;
+        terminal.resize(terminal::area(self.size))?;
         self.fit();
+        Ok(())
     }
 
     fn hear_program(&mut self) {

@@ -5,7 +5,7 @@
 
 use super::draw::harmless;
 use super::parser::News;
-use super::{Over, Program, Screen, View};
+use super::{Over, Program, Screen, View, terminal};
 use crate::command::Fault;
 use levee_ipc::RecvError;
 use levee_ipc::tpe::Input;
@@ -100,11 +100,8 @@ impl Screen {
 pub fn run(socket: &Path, argv: Vec<String>, input: Input, file: Option<OwnedFd>) -> Result<u8, Fault> {
     let failed = |error: io::Error| Fault::Local(format!("the terminal: {error}"));
     let forker = Forker::new().map_err(failed)?;
-    let size = rustix::termios::tcgetwinsize(io::stdout()).map_err(|error| failed(error.into()))?;
-    // A terminal that does not know its size says zero: then it is taken for what terminals were.
-    let (rows, columns) =
-        (if size.ws_row == 0 { 24 } else { size.ws_row }, if size.ws_col == 0 { 80 } else { size.ws_col });
-    let mut screen = Screen::new(socket, forker, (rows, columns));
+    let size = terminal::size().map_err(failed)?;
+    let mut screen = Screen::new(socket, forker, size);
     screen.once = Some(Outcome::default());
     screen.refresh();
     let session = screen.status.as_ref().and_then(|status| status.session.as_ref());
@@ -112,7 +109,10 @@ pub fn run(socket: &Path, argv: Vec<String>, input: Input, file: Option<OwnedFd>
     // What the agent refuses it says before the screen is taken.
     screen.program = Some(screen.start(argv, input, file)?);
     screen.view = View::Program;
-    let mut terminal = ratatui::try_init().map_err(failed)?;
+    // As large as it is by now: what the agent had to say took its time.
+    screen.size = terminal::size().map_err(failed)?;
+    let mut terminal = terminal::take(screen.size).map_err(failed)?;
+    screen.fit();
     let served = screen.serve(&mut terminal);
     ratatui::restore();
     served.map_err(failed)?;
