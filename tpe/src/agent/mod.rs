@@ -31,7 +31,7 @@ use levee_session::SessionId;
 use levee_tls::SignerHandle;
 pub use link::unwelcome;
 use link::{Heard, Link};
-use people::{People, Person};
+use people::People;
 pub use seat::Seat;
 pub use start::serve;
 use std::collections::{BTreeMap, VecDeque};
