@@ -7,7 +7,7 @@ mod running;
 use crate::output::{Paint, shown};
 use levee_policy::Site;
 use levee_policy::layers::{
-    Evidence, Layer, Line, Part, Rule, SECOND_CIPHER, SECOND_EXCHANGE, Seen, Verdict, judge,
+    Evidence, Judgement, Layer, Line, Part, Rule, SECOND_CIPHER, SECOND_EXCHANGE, Seen, judge,
 };
 use levee_policy::site::{Cipher, Suites};
 use running::Running;
@@ -186,9 +186,9 @@ pub fn shown_lines(lines: &[Line]) -> Vec<Shown> {
 pub fn render(lines: &[Line], paint: Paint) -> String {
     let one = |line: &Line| {
         let weight = match (line.verdict, line.rule) {
-            (Verdict::Unmet, Rule::Refused) => paint.error("refused"),
-            (Verdict::Unmet, Rule::Warned) => "warning".to_owned(),
-            (Verdict::Unmet, Rule::Allowed) => "as on any one host".to_owned(),
+            (Judgement::Unmet, Rule::Refused) => paint.error("refused"),
+            (Judgement::Unmet, Rule::Warned) => "warning".to_owned(),
+            (Judgement::Unmet, Rule::Allowed) => "as on any one host".to_owned(),
             _ => "two".to_owned(),
         };
         let (part, verdict, evidence) = (line.part, line.verdict.as_str(), shown(&line.evidence));

@@ -9,7 +9,7 @@ use crate::crypto::keys::IkeKeys;
 use crate::crypto::suite::IkeSuite;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
-use crate::wire::{Chain, Exchange, GENERIC, HEADER, Header, Notify, NotifyKind, Outer, kind, outer};
+use crate::wire::{Chain, Exchange, GENERIC, HEADER, Header, Notify, NotifyKind, Shape, kind, shape};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -241,9 +241,9 @@ impl Channel {
             return Err(Drop::MessageId);
         };
         let body = message.get(HEADER..).ok_or(Drop::Malformed)?;
-        match outer(header.next, body).map_err(|_| Drop::Malformed)? {
-            Outer::Clear(_) => Err(Drop::Unexpected),
-            Outer::Sealed { first, data } => {
+        match shape(header.next, body).map_err(|_| Drop::Malformed)? {
+            Shape::Clear(_) => Err(Drop::Unexpected),
+            Shape::Sealed { first, data } => {
                 let plain = self.unseal(message, data, again)?;
                 self.authentic(header, from, ctx);
                 if again {
@@ -253,7 +253,7 @@ impl Channel {
                 self.reassembly = None;
                 Ok(Some(self.deliver(header, first, plain)))
             }
-            Outer::Fragment { first, number, total, data } => {
+            Shape::Fragment { first, number, total, data } => {
                 if !self.fragments || total > MOST_FRAGMENTS {
                     return Err(Drop::Fragment);
                 }

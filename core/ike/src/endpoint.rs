@@ -9,7 +9,7 @@ use crate::door::{Door, Knock, Pass, Verdict};
 use crate::drops::{Counters, Drop};
 use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, notification, open};
 use crate::wire::{
-    Exchange, Fields, HEADER, Header, HeaderError, NotifyKind, Outer, Problem, SecurityLabel, outer,
+    Exchange, Fields, HEADER, Header, HeaderError, NotifyKind, Problem, SecurityLabel, Shape, shape,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -249,7 +249,7 @@ impl Endpoint {
             return Err(Drop::Malformed);
         }
         let body = message.get(HEADER..).ok_or(Drop::Header)?;
-        let Outer::Clear(chain) = outer(header.next, body).map_err(|_| Drop::Malformed)? else {
+        let Shape::Clear(chain) = shape(header.next, body).map_err(|_| Drop::Malformed)? else {
             return Err(Drop::Unexpected);
         };
         let answer_header = Header { from_initiator: false, response: true, ..*header };

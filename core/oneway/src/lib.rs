@@ -25,7 +25,7 @@ mod send;
 
 pub use header::{BLOCK, HEADER, Header, Kind, MESSAGE, Malformed, OVERHEAD, Run};
 pub use keys::Keys;
-pub use receive::{Counts, Heard, Place, Receiver};
+pub use receive::{Counts, Heard, Reached, Receiver};
 pub use seal::{KEY, Secret};
 pub use send::Sender;
 

@@ -45,7 +45,7 @@ pub enum Heard {
 
 /// Up to where a sender was heard: whoever begins with it takes nothing of before a second time, and knows what is missing since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Reached {
     run: Run,
     /// The next block.
     block: u64,
@@ -55,7 +55,7 @@ pub struct Place {
     by: Opened,
 }
 
-impl Place {
+impl Reached {
     /// Octets of one that is written.
     pub const LENGTH: usize = 64;
 
@@ -122,9 +122,9 @@ impl<L: AeadProvider> Receiver<L> {
     }
 
     /// The same, which goes on from a place, if a key counts yet that opened something there: else it may be of whoever had one that does not.
-    pub fn after(place: Option<Place>, form: Form, keys: impl Into<Keys>, library: L) -> Self {
+    pub fn after(place: Option<Reached>, form: Form, keys: impl Into<Keys>, library: L) -> Self {
         let keys = Key::all(keys.into(), &[]);
-        let heard = place.and_then(|Place { run, block, message, by }| {
+        let heard = place.and_then(|Reached { run, block, message, by }| {
             let opener = Opener::after(&library, &keys, run, by).ok().flatten()?;
             let mut heard = Hearing::new(opener, block, message);
             heard.doubt(dropped(&by, &keys));
@@ -134,11 +134,11 @@ impl<L: AeadProvider> Receiver<L> {
     }
 
     /// Up to where the sender was heard, with all that [`Receiver::ready`] and [`Receiver::heard`] have to give on by now.
-    pub fn place(&self) -> Option<Place> {
+    pub fn reached(&self) -> Option<Reached> {
         let heard = self.heard.as_ref()?;
         let by = heard.opener.by_which(&self.keys);
         let message = heard.message.filter(|_| !heard.is_doubtful);
-        Some(Place { run: heard.opener.run, block: heard.next, message, by })
+        Some(Reached { run: heard.opener.run, block: heard.next, message, by })
     }
 
     /// Takes what is sealed with these keys from now on, and with no other. A sender of whom nothing was sealed with any of them is not heard

@@ -1,7 +1,7 @@
 //! A sender and a receiver with a link between them that loses, repeats and reorders.
 
 use levee_aead::Library;
-use levee_oneway::{Counts, Form, Heard, KEY, Keys, Place, Receiver, Run, Secret, Sender};
+use levee_oneway::{Counts, Form, Heard, KEY, Keys, Reached, Receiver, Run, Secret, Sender};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -247,16 +247,16 @@ fn a_receiver_that_is_started_anew_takes_nothing_a_second_time_and_knows_what_is
         receiver.heard(MS)
     };
     let mut first = receiver();
-    assert_eq!(Place::read(&[0; Place::LENGTH]).map(|_| ()), first.place().map(|_| ()));
+    assert_eq!(Reached::read(&[0; Reached::LENGTH]).map(|_| ()), first.reached().map(|_| ()));
     assert_eq!(take(&mut first, &blocks[..10]).len(), 10);
-    let place = first.place().unwrap().write();
+    let place = first.reached().unwrap().write();
     // Somebody repeats what has been sent, of this run and of one before it.
-    let next = || Receiver::after(Place::read(&place), form(), secret(1), Library::Ring);
+    let next = || Receiver::after(Reached::read(&place), form(), secret(1), Library::Ring);
     let before = vec![sent(&mut self::sender(4), [Some(&b"of old"[..])])];
     let mut second = next();
     assert_eq!(take(&mut second, &blocks[3..10]), []);
     assert_eq!(take(&mut second, &before), []);
-    assert_eq!(second.place().unwrap().write(), place);
+    assert_eq!(second.reached().unwrap().write(), place);
     // What was sent while nobody heard is missing, and told.
     assert_eq!(take(&mut second, &blocks[19..]), []);
     let heard: Vec<Heard> = second.heard(MS * 2_000);
@@ -266,7 +266,7 @@ fn a_receiver_that_is_started_anew_takes_nothing_a_second_time_and_knows_what_is
     blocks.push(sent(&mut self::sender(6), [Some(&b"anew"[..])]));
     assert_eq!(take(&mut next(), &blocks[20..]), [Heard::Message(0, b"anew".to_vec())]);
     for none in [&[][..], &place[1..], &[&place[..], &[0]].concat()] {
-        assert_eq!(Place::read(none), None);
+        assert_eq!(Reached::read(none), None);
     }
 }
 
@@ -400,7 +400,7 @@ fn what_is_sealed_with_a_key_that_counts_no_more_is_refused_and_whoever_used_it_
     assert!(!deliver(&mut receiver, &mut sender, b"three"));
     receiver.heard(MS);
     // Nor does a receiver that is started anew go on from where a key was heard that counts no more.
-    let place = receiver.place();
+    let place = receiver.reached();
     let anew = |keys: Keys| Receiver::after(place, form(), keys, Library::Ring).run();
     assert_eq!((anew(keys(1, Some(2))), anew(keys(2, Some(1)))), (Some(run(9)), Some(run(9))));
     assert_eq!((anew(keys(2, None)), anew(keys(2, Some(3)))), (None, None));
@@ -454,7 +454,7 @@ fn what_was_said_in_the_senders_own_run_with_a_key_that_counts_no_more_keeps_nob
         }
         receiver.heard(MS * 10_000);
         if anew {
-            let place = Place::read(&receiver.place().unwrap().write());
+            let place = Reached::read(&receiver.reached().unwrap().write());
             receiver = Receiver::after(place, form(), keys(2, None), Library::Ring);
         } else {
             receiver.rekey(keys(2, None));

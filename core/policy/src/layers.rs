@@ -188,7 +188,7 @@ impl Layer {
 
 /// Whether a requirement is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum Judgement {
     /// By what runs.
     Proved,
     /// By what is on the disk; what runs was not seen.
@@ -197,7 +197,7 @@ pub enum Verdict {
     Unmet,
 }
 
-impl Verdict {
+impl Judgement {
     /// The word for it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -216,7 +216,7 @@ pub struct Line {
     /// What it means that it is not so.
     pub rule: Rule,
     /// Whether it is so.
-    pub verdict: Verdict,
+    pub verdict: Judgement,
     /// By what that is known.
     pub evidence: String,
 }
@@ -224,7 +224,7 @@ pub struct Line {
 impl Line {
     /// Whether there are not two layers for this alone.
     pub fn refuses(&self) -> bool {
-        self.verdict == Verdict::Unmet && self.rule == Rule::Refused
+        self.verdict == Judgement::Unmet && self.rule == Rule::Refused
     }
 }
 
@@ -235,18 +235,18 @@ pub fn judge(within: &Layer, around: &Layer) -> Vec<Line> {
 
 fn line(part: Part, within: &Layer, around: &Layer) -> Line {
     let (verdict, evidence) = match (within.of(part), around.of(part)) {
-        (Err(why), _) => (Verdict::Unmet, format!("unknown of the layer within: {why}")),
-        (_, Err(why)) => (Verdict::Unmet, format!("unknown of the layer around: {why}")),
+        (Err(why), _) => (Judgement::Unmet, format!("unknown of the layer within: {why}")),
+        (_, Err(why)) => (Judgement::Unmet, format!("unknown of the layer around: {why}")),
         (Ok((ours, a)), Ok((theirs, b))) => {
             let both: Vec<String> = ours
                 .iter()
                 .filter_map(|(value, here)| Some(format!("{value} ({})", places(here, theirs.get(value)?))))
                 .collect();
             if both.is_empty() {
-                let seen = if a.min(b) == Seen::Running { Verdict::Proved } else { Verdict::Assessed };
+                let seen = if a.min(b) == Seen::Running { Judgement::Proved } else { Judgement::Assessed };
                 (seen, format!("{} within, {} around", list(ours), list(theirs)))
             } else {
-                (Verdict::Unmet, format!("both have {}", both.join(", ")))
+                (Judgement::Unmet, format!("both have {}", both.join(", ")))
             }
         }
     };

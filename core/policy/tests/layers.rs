@@ -1,6 +1,6 @@
 //! Which shared parts make one layer of two.
 
-use levee_policy::layers::{Evidence, Layer, Line, Part, Rule, Seen, Verdict, judge};
+use levee_policy::layers::{Evidence, Judgement, Layer, Line, Part, Rule, Seen, judge};
 
 /// Two layers that share nothing of this.
 fn two(seen: Seen) -> [Layer; 2] {
@@ -20,7 +20,7 @@ fn of(lines: &[Line], part: Part) -> &Line {
 
 #[test]
 fn layers_that_share_nothing_are_two_by_what_was_seen() {
-    for (seen, verdict) in [(Seen::Running, Verdict::Proved), (Seen::OnDisk, Verdict::Assessed)] {
+    for (seen, verdict) in [(Seen::Running, Judgement::Proved), (Seen::OnDisk, Judgement::Assessed)] {
         let [esp, quic] = two(seen);
         let lines = judge(&esp, &quic);
         assert_eq!(lines.len(), Part::ALL.len());
@@ -36,9 +36,9 @@ fn each_part_that_both_have_is_told_with_where_and_refused_or_warned_of_by_its_r
         quic.add(part, Evidence::found(["the same"], "levee-layer", Seen::Running));
         let lines = judge(&esp, &quic);
         let line = of(&lines, part);
-        assert_eq!((line.verdict, line.refuses()), (Verdict::Unmet, part.rule() == Rule::Refused));
+        assert_eq!((line.verdict, line.refuses()), (Judgement::Unmet, part.rule() == Rule::Refused));
         assert_eq!(line.evidence, "both have the same (levee-vault; levee-layer)");
-        assert_eq!(lines.iter().filter(|line| line.verdict == Verdict::Unmet).count(), 1, "{part}");
+        assert_eq!(lines.iter().filter(|line| line.verdict == Judgement::Unmet).count(), 1, "{part}");
     }
 }
 
@@ -51,15 +51,15 @@ fn what_is_unknown_of_either_counts_as_shared() {
             // What is known besides changes nothing.
             layers[which].add(part, Evidence::found(["more"], "elsewhere", Seen::Running));
             let lines = judge(&layers[0], &layers[1]);
-            assert_eq!(of(&lines, part).verdict, Verdict::Unmet, "{part}");
+            assert_eq!(of(&lines, part).verdict, Judgement::Unmet, "{part}");
             assert!(of(&lines, part).evidence.contains("no symbols"));
         }
     }
     // Nothing at all is nothing known, and so is a list of nothing.
-    assert!(judge(&Layer::default(), &Layer::default()).iter().all(|line| line.verdict == Verdict::Unmet));
+    assert!(judge(&Layer::default(), &Layer::default()).iter().all(|line| line.verdict == Judgement::Unmet));
     let [mut esp, quic] = [Layer::default(), two(Seen::Running)[1].clone()];
     Part::ALL.into_iter().for_each(|part| esp.add(part, Evidence::found([""; 0], "", Seen::Running)));
-    assert!(judge(&esp, &quic).iter().all(|line| line.verdict == Verdict::Unmet));
+    assert!(judge(&esp, &quic).iter().all(|line| line.verdict == Judgement::Unmet));
 }
 
 #[test]
@@ -72,5 +72,5 @@ fn what_cannot_be_otherwise_on_one_host_is_said_and_refuses_nothing() {
     }
     let lines = judge(&esp, &quic);
     assert!(!lines.iter().any(Line::refuses));
-    assert_eq!(lines.iter().filter(|line| line.verdict == Verdict::Unmet).count(), 3);
+    assert_eq!(lines.iter().filter(|line| line.verdict == Judgement::Unmet).count(), 3);
 }

@@ -6,7 +6,7 @@ use crate::filter::FILTER;
 use levee_aead::Library;
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
 use levee_ipc::warden::channel::{self, ChannelPart, Shape};
-use levee_oneway::{Heard, Place, Receiver};
+use levee_oneway::{Heard, Reached, Receiver};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::udp;
 use std::os::fd::{AsFd, OwnedFd};
@@ -33,7 +33,7 @@ struct Wire {
     told: channel::Wire,
     no_keys: u64,
     /// Up to where the sender was heard, as the file has it that whoever comes after this process begins with.
-    place: Option<Place>,
+    place: Option<Reached>,
     kept: OwnedFd,
     started: Instant,
     /// When something of the sender's came last.
@@ -51,10 +51,10 @@ pub fn run(shape: Shape, far: Far, beginning: Beginning<ChannelPart>) -> Result<
     let Far { wire: told, form, keys, no_keys, heard: kept, socket } = far;
     let kept = kept.ok_or_else(|| Fatal::new("begin", "it is not told up to where it has heard"))?;
     // A receiver that was taken over may have written more: what is behind a place keeps none after it from beginning.
-    let mut octets = [0; Place::LENGTH];
+    let mut octets = [0; Reached::LENGTH];
     let length = rustix::io::retry_on_intr(|| rustix::io::pread(&kept, &mut octets, 0));
     let length = length.map_err(|why| Fatal::new("read up to where it has heard", why))?;
-    let place = octets.get(..length).and_then(Place::read);
+    let place = octets.get(..length).and_then(Reached::read);
     let receiver = Receiver::after(place, form, keys, Library::Ring);
     let mut events = Events::new()?;
     let socket = events.watch(socket, Source::Wire).map_err(|why| Fatal::new("wait for the wire", why))?;
@@ -130,7 +130,7 @@ impl Wire {
 
     /// Gives on what is in the file as heard: where this process ends in between, it is missing, and does not come a second time.
     fn give(&mut self, all: Vec<Heard>, above: &mut Above) -> Result<(), Fatal> {
-        let place = self.receiver.place();
+        let place = self.receiver.reached();
         if let Some(now) = place.filter(|_| place != self.place) {
             let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.kept, &now.write(), 0));
             written.map_err(|why| Fatal::new("keep up to where it has heard", why))?;

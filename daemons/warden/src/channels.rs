@@ -262,7 +262,7 @@ fn bounds(shape: Shape, guard: &site::Guard) -> Bounds {
         answer: guard.answer(),
         hours: guard.hours(),
         schema: guard.schema().map(str::to_owned),
-        release: guard.release().map(site::Release::within),
+        release: guard.release().map(site::Releasers::within),
     }
 }
 

@@ -5,7 +5,7 @@
 //! There the daemons of its relayed services listen, and nobody else is there to reach them. The pools of inner addresses
 //! and the single-level networks are local in it, so that the mediator connects to a daemon from the client's own address.
 
-use crate::compartment::proto::Server;
+use crate::compartment::proto::Handoff;
 use crate::compartment::{Compartment, Network, listener};
 use crate::key::Key;
 use crate::logs::Logs;
@@ -33,7 +33,7 @@ const PART: u32 = 8;
 #[derive(Debug)]
 pub struct Mediation {
     fronts: Vec<Front>,
-    servers: Vec<Server>,
+    servers: Vec<Handoff>,
     /// Its own network, where there is something to relay to.
     network: Option<Network>,
     /// Server processes and connections that are handed off at a time, at most.
@@ -75,7 +75,7 @@ impl Mediation {
         // nginx takes no connection that somebody else has accepted, and no site says that it should.
         if matches!(service.program(), Program::Command(_)) {
             let launch = label::command(service, [label]);
-            self.servers.push(Server { service: service.name().clone(), launch, passed, ready: 0 });
+            self.servers.push(Handoff { service: service.name().clone(), launch, passed, ready: 0 });
         }
     }
 
@@ -131,10 +131,10 @@ impl Mediation {
     }
 
     /// Those to start. Where a label may have few processes, none is ready: it would take the place of one that serves.
-    fn servers(&self) -> Vec<Server> {
+    fn servers(&self) -> Vec<Handoff> {
         let services = u32::try_from(self.servers.len()).unwrap_or(u32::MAX).max(1);
         let ready = (self.most / PART / services).min(READY);
-        self.servers.iter().map(|server| Server { ready, ..server.clone() }).collect()
+        self.servers.iter().map(|server| Handoff { ready, ..server.clone() }).collect()
     }
 
     /// Refuses who connects, until [`Mediation::start`].

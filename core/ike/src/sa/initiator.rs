@@ -20,7 +20,7 @@ use crate::door::Pass;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{
-    Chain, Exchange, Fields, HEADER, Header, Notify, NotifyKind, Outer, Proposal, auth_method, kind, outer,
+    Chain, Exchange, Fields, HEADER, Header, Notify, NotifyKind, Proposal, Shape, auth_method, kind, shape,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -172,8 +172,8 @@ impl InitSent {
             return Some(State::InitSent(self));
         }
         let body = message.get(HEADER..).unwrap_or_default();
-        let fields = match outer(header.next, body).map(|o| match o {
-            Outer::Clear(chain) => Fields::parse(header.next, chain),
+        let fields = match shape(header.next, body).map(|o| match o {
+            Shape::Clear(chain) => Fields::parse(header.next, chain),
             _ => Err(crate::wire::Malformed("IKE_SA_INIT").into()),
         }) {
             Ok(Ok(fields)) => fields,

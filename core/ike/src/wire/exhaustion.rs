@@ -1,7 +1,7 @@
 //! Length arithmetic of IKEv2's messages, and selectors, by every value of a small domain and every value around each edge of a
 //! large one, against the sentences of RFC 7296.
 
-use super::payload::{Fields, Outer, outer};
+use super::payload::{Fields, Shape, shape};
 use super::{Chain, Exchange, GENERIC, HEADER, Header, Selector, TrafficSelectors, kind, narrow, within};
 use std::net::IpAddr;
 
@@ -45,16 +45,16 @@ fn an_encrypted_payload_is_all_the_rest_of_its_message_or_none() {
             body.extend([0, 1, 0, 1]);
             body.resize(length, 9);
             let whole = usize::from(claim) == length;
-            match outer(kind::SK, &body) {
-                Ok(Outer::Sealed { first, data }) => {
+            match shape(kind::SK, &body) {
+                Ok(Shape::Sealed { first, data }) => {
                     assert!(whole && length >= GENERIC, "{length} octets that say {claim}");
                     assert_eq!((first, data), (kind::NONCE, &body[GENERIC..]));
                 }
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => assert!(!whole || length < GENERIC, "{length} octets that say {claim}"),
             }
-            match outer(kind::SKF, &body) {
-                Ok(Outer::Fragment { number: 1, total: 1, data, .. }) => {
+            match shape(kind::SKF, &body) {
+                Ok(Shape::Fragment { number: 1, total: 1, data, .. }) => {
                     assert!(whole && length >= 8, "{length} octets that say {claim}");
                     assert_eq!(data, &body[8..]);
                 }
@@ -73,7 +73,7 @@ fn a_fragment_has_a_number_from_one_to_its_total_and_no_other() {
             let fields = [u16::from_be_bytes([kind::NONCE, 0]), 9, number, total];
             let mut body: Vec<u8> = fields.into_iter().flat_map(u16::to_be_bytes).collect();
             body.push(0);
-            let read = outer(kind::SKF, &body);
+            let read = shape(kind::SKF, &body);
             assert_eq!(read.is_ok(), (1..=total).contains(&number), "{number} of {total}");
         }
     }

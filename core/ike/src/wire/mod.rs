@@ -14,7 +14,7 @@ mod selector;
 pub use ident::Identity;
 pub(crate) use ident::{AuthPayload, CertPayload, auth_method, cert_encoding};
 pub(crate) use notify::{Notify, NotifyKind};
-pub(crate) use payload::{CpAttribute, CpKind, Delete, Fields, KeyShare, Outer, Problem, outer};
+pub(crate) use payload::{CpAttribute, CpKind, Delete, Fields, KeyShare, Problem, Shape, shape};
 pub(crate) use proposal::{Proposal, Protocol, Transform, TransformKind};
 pub use selector::{InvalidLabel, SecurityLabel, Selector};
 pub(crate) use selector::{TrafficSelectors, narrow, within};

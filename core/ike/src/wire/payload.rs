@@ -25,7 +25,7 @@ impl From<Malformed> for Problem {
 
 /// The outermost shape of a message.
 #[derive(Debug)]
-pub(crate) enum Outer<'a> {
+pub(crate) enum Shape<'a> {
     /// Payloads in clear.
     Clear(&'a [u8]),
     /// An Encrypted payload (RFC 7296 3.14): the type of the first payload inside, IV to ICV.
@@ -38,9 +38,9 @@ pub(crate) enum Outer<'a> {
 ///
 /// RFC 7296 3.14: an Encrypted payload is the last one, and levee sends and accepts it as the only one; payloads in clear ahead of
 /// it would be unauthenticated by 7296's own rules of processing and no peer sends any.
-pub(crate) fn outer(next: u8, body: &[u8]) -> Result<Outer<'_>, Malformed> {
+pub(crate) fn shape(next: u8, body: &[u8]) -> Result<Shape<'_>, Malformed> {
     if next != kind::SK && next != kind::SKF {
-        return Ok(Outer::Clear(body));
+        return Ok(Shape::Clear(body));
     }
     let mut r = Reader::new(body, "encrypted payload");
     let (first, _, length) = (r.u8()?, r.u8()?, r.u16()?);
@@ -49,13 +49,13 @@ pub(crate) fn outer(next: u8, body: &[u8]) -> Result<Outer<'_>, Malformed> {
         return r.fail();
     }
     if next == kind::SK {
-        return Ok(Outer::Sealed { first, data: data.rest() });
+        return Ok(Shape::Sealed { first, data: data.rest() });
     }
     let (number, total) = (data.u16()?, data.u16()?);
     if number == 0 || number > total {
         return r.fail();
     }
-    Ok(Outer::Fragment { first, number, total, data: data.rest() })
+    Ok(Shape::Fragment { first, number, total, data: data.rest() })
 }
 
 /// A KE payload (RFC 7296 3.4).

@@ -105,12 +105,12 @@ impl Refusal {
 
 /// Who decides about each message that the filter lets through: two of these people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Release {
+pub struct Releasers {
     by: Vec<UserName>,
     within: Duration,
 }
 
-impl Release {
+impl Releasers {
     /// Of whom two release each message, each from a workstation of their own.
     pub fn by(&self) -> &[UserName] {
         &self.by
@@ -131,7 +131,7 @@ pub struct Guard {
     answer: Duration,
     hours: Option<Hours>,
     schema: Option<String>,
-    release: Option<Release>,
+    release: Option<Releasers>,
 }
 
 impl Guard {
@@ -166,7 +166,7 @@ impl Guard {
     }
 
     /// Which people release each message; nobody is asked where there is none.
-    pub fn release(&self) -> Option<&Release> {
+    pub fn release(&self) -> Option<&Releasers> {
         self.release.as_ref()
     }
 }
@@ -238,7 +238,7 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
         answer: Duration::from_millis(answer?),
         hours: hours?,
         schema: schema?,
-        release: (!by.is_empty()).then_some(Release { by, within }),
+        release: (!by.is_empty()).then_some(Releasers { by, within }),
     };
     Some(ReadGuard { filter, releasers, guard })
 }

@@ -48,7 +48,7 @@ pub use cipher::Cipher;
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use federation::{Federation, Peer};
 pub use frames::{Frames, STANDSTILL, Slot};
-pub use guard::{Guard, Hours, Refusal, Release};
+pub use guard::{Guard, Hours, Refusal, Releasers};
 pub use isolation::{Assurance, Isolation, Processor, Selinux};
 pub use link::Link;
 pub use needs::{Need, Needs};

@@ -46,7 +46,7 @@ pub enum ToInit {
     Start(Start),
     /// The channel to the label's mediator comes along, which may have these server processes started, and what is to be their
     /// standard error. One in the place of another: what that one had started ends.
-    Mediator(Vec<Server>),
+    Mediator(Vec<Handoff>),
     /// These services are off, and no others. Where one of them was on before, every program in the compartment is ended; those that are
     /// on start again as ever. Answered by [`FromInit::Turned`].
     Services {
@@ -88,7 +88,7 @@ pub struct Offer {
 
 /// How to start a server process for one connection that the mediator hands off.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Server {
+pub struct Handoff {
     /// The service.
     pub service: ServiceName,
     /// How it is started: its environment is beside what says whose connection it is, and its groups of system calls are those that it has as

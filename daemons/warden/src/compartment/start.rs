@@ -25,7 +25,7 @@ use rustix::process::{Resource, Signal};
 
 use super::network::Network;
 use super::plan::Plan;
-use super::proto::{FromInit as Event, Report, Server, Start, ToInit, Told};
+use super::proto::{FromInit as Event, Handoff, Report, Start, ToInit, Told};
 use super::spec::Contexts;
 use super::step::{Inside, Outside};
 use super::store::Store;
@@ -238,7 +238,7 @@ impl Compartment {
     ///
     /// # Errors
     /// If the compartment does not listen any more.
-    pub fn mediate(&self, servers: Vec<Server>, channel: Channel, log: BorrowedFd<'_>) -> Result<()> {
+    pub fn mediate(&self, servers: Vec<Handoff>, channel: Channel, log: BorrowedFd<'_>) -> Result<()> {
         self.tell(&ToInit::Mediator(servers), &[channel.as_fd(), log], "have a mediator")
     }
 

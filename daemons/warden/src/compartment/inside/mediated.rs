@@ -26,7 +26,7 @@ use rustix::thread::{Gid, Uid};
 use super::filters::Filters;
 use super::program::strike;
 use crate::compartment::SERVICE_UID;
-use crate::compartment::proto::{Profile, Server};
+use crate::compartment::proto::{Handoff, Profile};
 
 /// The most messages taken at a time, so that the warden need not wait.
 const TURN: usize = 64;
@@ -40,7 +40,7 @@ pub(super) struct Mediated {
     channel: Option<Channel>,
     /// The servers' standard error.
     log: Option<OwnedFd>,
-    servers: BTreeMap<ServiceName, Server>,
+    servers: BTreeMap<ServiceName, Handoff>,
     /// Of which none is started.
     off: BTreeSet<ServiceName>,
     /// What runs, by process.
@@ -76,7 +76,7 @@ impl Mediated {
     }
 
     /// Another mediator.
-    pub fn replace(&mut self, channel: Channel, log: OwnedFd, servers: Vec<Server>) {
+    pub fn replace(&mut self, channel: Channel, log: OwnedFd, servers: Vec<Handoff>) {
         self.lose();
         (self.channel, self.log) = (Some(channel), Some(log));
         // Uid 0 is process 1's alone.
@@ -189,7 +189,7 @@ impl Mediated {
     }
 
     /// A service of which another process is to be ready.
-    fn wanted(&self) -> Option<&Server> {
+    fn wanted(&self) -> Option<&Handoff> {
         let wants = |(service, stock): (&ServiceName, &Stock)| {
             let server = self.servers.get(service)?;
             (!stock.rests && stock.waiting.len() < server.ready as usize).then_some(server)
@@ -286,7 +286,7 @@ fn whom(user: Option<&UserName>, from: SocketAddr) -> Vec<OsString> {
 }
 
 /// A server process with this connection. Its filter is still to be said.
-fn program<'fd>(server: &Server, connection: BorrowedFd<'fd>, log: &'fd OwnedFd) -> Program<'fd> {
+fn program<'fd>(server: &Handoff, connection: BorrowedFd<'fd>, log: &'fd OwnedFd) -> Program<'fd> {
     let mut program = Program::new(&server.launch.program);
     // Those of process 1 hold, which its filter lets nobody change.
     program.limits.clear();
