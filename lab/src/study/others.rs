@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, id};
 use std::{fs, io};
 
+/// What podman is to have start its containers, where the host has it.
+const RUNC: &str = "/usr/sbin/runc";
+
 /// What is to be removed behind a place.
 pub(super) enum Left {
     Root(#[expect(dead_code, reason = "it is dropped")] Removed),
@@ -57,6 +60,10 @@ impl Podman {
     fn command(&self) -> Command {
         let mut c = Command::new("podman");
         c.args(["--cgroup-manager", "cgroupfs", "--events-backend", "none"]);
+        // crun, which podman takes first, refuses a host with control groups of both versions.
+        if Path::new(RUNC).exists() {
+            c.args(["--runtime", RUNC]);
+        }
         for (option, directory) in [("--root", "store"), ("--runroot", "run"), ("--tmpdir", "state")] {
             c.arg(option).arg(self.store.0.join(directory));
         }
