@@ -33,6 +33,7 @@ use levee_policy::{HostName, LabelName, Site};
 use levee_session::federation::{Federation, Publication};
 use levee_session::{Change, ClientId, CommitId, CutId, Event, Output, Sessions, Stored, Time};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,6 +77,7 @@ pub struct Daemon {
     pub(crate) clock: Clock,
     pub(crate) machine: Sessions,
     pub(crate) audit: AuditLog,
+    _synced: Option<Watched<Arc<OwnedFd>>>,
     pub(crate) counts: Counts,
     notes: Notes,
     pub(crate) vaults: Vaults,
@@ -124,6 +126,8 @@ pub enum Source {
     Guard(LabelName),
     Client(ClientId),
     Passwords,
+    /// What syncs the audit log.
+    Synced,
     Listener,
     Operator(levee_session::OperatorId),
 }
@@ -146,6 +150,8 @@ impl Daemon {
         let now = clock.now();
         let (sessions, resting) = store.read(now).map_err(|e| Fatal::new("read the store", e))?;
         let passwords = events.watch(passwords, Source::Passwords).map_err(|e| Fatal::new("wait", e))?;
+        let synced = audit.bell().map(|bell| events.watch(bell, Source::Synced)).transpose();
+        let synced = synced.map_err(|e| Fatal::new("wait", e))?;
         // Where nobody knows, it has been too long.
         let was_away = was_away.unwrap_or(Duration::MAX);
         let mut secret = [0; 16];
@@ -166,6 +172,7 @@ impl Daemon {
             clock,
             machine,
             audit,
+            _synced: synced,
             counts: Counts::new(),
             notes: Notes::default(),
             vaults: Vaults::default(),
@@ -279,6 +286,7 @@ impl Daemon {
                 Source::Guard(name) => self.hear_guard(&name),
                 Source::Client(client) => self.hear_client(client, can),
                 Source::Passwords => self.hear_passwords(),
+                Source::Synced => self.audit.heard_syncer(),
                 Source::Listener => {
                     let now = self.clock.now();
                     self.operators.accept(&mut self.events, &mut self.counts, now);
@@ -303,9 +311,7 @@ impl Daemon {
             self.pending.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
         }
         self.carry_out();
-        if self.audit.deadline().is_some_and(|due| due <= now) {
-            self.audit.sync();
-        }
+        self.audit.sync_due(now);
         self.ask_signer(false);
         self.answer_operators();
         self.operators.make_room()?;

@@ -1,6 +1,6 @@
 //! Start-up: descriptors from the warden, the sandbox, then the files; only then is anything heard.
 
-use crate::audit::AuditLog;
+use crate::audit::{AuditLog, Syncer};
 use crate::auditor::Auditor;
 use crate::away::{self, Away};
 use crate::clock::Clock;
@@ -82,6 +82,7 @@ pub fn serve() -> Result<(), Fatal> {
     let signer = given.signer.needed("channel to levee-signer")?;
     let known = log_of(&signer).map_err(fault)?;
     let bell = Passwords::bell().map_err(|e| Fatal::new("start the password threads", e))?;
+    let synced = Syncer::bell().map_err(|e| Fatal::new("start what syncs the audit log", e))?;
     let boot = away::boot().map_err(|e| Fatal::new("read the host's name for this run", e))?;
     let here = prices::here();
     let mut events = Events::new()?;
@@ -106,8 +107,9 @@ pub fn serve() -> Result<(), Fatal> {
     let away = Away::open(directory.as_fd(), boot, site.server().grace())
         .map_err(|e| Fatal::new("read when it ran last", e))?;
     let store = Store::open(directory.as_fd()).map_err(|e| Fatal::new("open the store", e))?;
-    let audit = AuditLog::open(directory.as_fd(), &auditor, known, away.0.host_failed(), clock.now())
+    let mut audit = AuditLog::open(directory.as_fd(), &auditor, known, away.0.host_failed(), clock.now())
         .map_err(|e| Fatal::new("open the audit log", e))?;
+    audit.sync_by(Syncer::start(synced).map_err(|e| Fatal::new("start what syncs the audit log", e))?);
     let open = |name| place(directory.as_fd(), name).map_err(|e| Fatal::new("open the credentials", e));
     let passwords = Passwords::start(open("credentials")?, open("second-factors")?, bell)
         .map_err(|e| Fatal::new("start the password threads", e))?;

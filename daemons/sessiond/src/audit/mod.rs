@@ -19,10 +19,12 @@
 //! session, and the ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
 //! other file on the same disk can take it.
 
+mod behind;
 mod files;
 mod told;
 
 use crate::auditor::Auditor;
+pub use behind::Syncer;
 pub use files::AuditError;
 use files::{LOG, NEW, SAVED, STATE, begin, catch_up, create, digests_from, event, has_part, keep, saved};
 use levee_ipc::signer::{FromSigner, ToSigner};
@@ -32,6 +34,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renam
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 use std::time::Duration;
 use told::Told;
 use zeroize::Zeroizing;
@@ -82,10 +85,20 @@ impl Weight {
     }
 }
 
+/// A sync that nobody waits for.
+struct UnderWay {
+    /// From when on the next one is waited for all the same, since the disk is slow.
+    late: Time,
+    /// Records that will be on the disk.
+    records: u64,
+    /// And the state that goes with them.
+    state: Zeroizing<[u8; SAVED]>,
+}
+
 /// The open log.
 pub struct AuditLog {
     directory: OwnedFd,
-    file: File,
+    file: Arc<File>,
     state: File,
     sealer: Sealer,
     /// The number of the file's first record.
@@ -101,6 +114,9 @@ pub struct AuditLog {
     /// Notes for which there was no room.
     lost: u64,
     unsynced: Option<Time>,
+    /// Who syncs what nobody waits for; without them everybody waits.
+    syncer: Option<Syncer>,
+    under_way: Option<UnderWay>,
     /// When records that no checkpoint covers, and none was asked for, must get one.
     uncovered: Option<Time>,
     /// A sync has failed: what the disk has is not known any more, so nothing more is granted.
@@ -174,7 +190,7 @@ impl AuditLog {
         let signed = sealer.count();
         let mut log = Self {
             directory: directory.try_clone_to_owned()?,
-            file,
+            file: Arc::new(file),
             state,
             sealer,
             base,
@@ -184,6 +200,8 @@ impl AuditLog {
             sessions: 0,
             lost: 0,
             unsynced: None,
+            syncer: None,
+            under_way: None,
             uncovered: None,
             broken: false,
             signed,
@@ -200,6 +218,16 @@ impl AuditLog {
             levee_ipc::say!("levee-sessiond: the disk has less than {room} bytes for the audit log");
         }
         Ok(log)
+    }
+
+    /// From now on what nobody waits for is synced by this thread.
+    pub fn sync_by(&mut self, syncer: Syncer) {
+        self.syncer = Some(syncer);
+    }
+
+    /// What is readable when that thread has synced something: [`AuditLog::heard_syncer`] is to be called then.
+    pub fn bell(&self) -> Option<Arc<OwnedFd>> {
+        self.syncer.as_ref().map(Syncer::waited_for)
     }
 
     /// So many sessions will end, and need room for that.
@@ -220,7 +248,9 @@ impl AuditLog {
     /// When what lies unsynced must be synced, or what is not covered by a checkpoint must be.
     pub fn deadline(&self) -> Option<Time> {
         let checkpoint = self.uncovered.filter(|_| self.told.is_idle() && !self.broken);
-        [self.unsynced, checkpoint].into_iter().flatten().min()
+        let late = self.under_way.as_ref().map(|sync| sync.late);
+        let unsynced = self.unsynced.map(|due| late.map_or(due, |late| late.max(due)));
+        [unsynced, checkpoint].into_iter().flatten().min()
     }
 
     /// Writes the records in order, as far as there is room for their weight; with `needed`, syncs them. False
@@ -246,8 +276,11 @@ impl AuditLog {
                 self.lost = 0;
             }
         }
-        if needed || self.unsynced.is_some_and(|due| due <= now) {
+        if needed {
             complete &= self.sync();
+        } else {
+            self.sync_due(now);
+            complete &= !self.broken;
         }
         complete
     }
@@ -307,16 +340,55 @@ impl AuditLog {
         }
     }
 
+    /// Has what is due synced, by the thread if there is one. Where the thread's last sync still is under way when it should have ended, the disk
+    /// is slow, and everybody waits for it: else more and more would be passed on that a crash of the host loses.
+    pub fn sync_due(&mut self, now: Time) {
+        if self.unsynced.is_none_or(|due| due > now) {
+            return;
+        }
+        match &self.under_way {
+            Some(sync) if sync.late > now => return,
+            Some(_) => {}
+            None if self.syncer.as_ref().is_some_and(|syncer| syncer.begin(Arc::clone(&self.file))) => {
+                self.unsynced = None;
+                let (records, state) = (self.sealer.count(), saved(&self.sealer, self.base));
+                self.under_way = Some(UnderWay { late: now.after(SOON), records, state });
+                return;
+            }
+            None => {}
+        }
+        self.sync();
+    }
+
+    /// The thread has synced something, or could not.
+    pub fn heard_syncer(&mut self) {
+        let Some(synced) = self.syncer.as_ref().and_then(Syncer::ended) else { return };
+        let Some(UnderWay { records, state, .. }) = self.under_way.take() else { return };
+        // What somebody waited for meanwhile has more on the disk.
+        let saved = synced.and_then(|()| match records > self.synced {
+            true => self.state.write_all_at(&*state, 0),
+            false => Ok(()),
+        });
+        match saved {
+            Ok(()) => self.synced = self.synced.max(records),
+            Err(error) => self.unsyncable(&error),
+        }
+    }
+
+    fn unsyncable(&mut self, error: &std::io::Error) {
+        levee_ipc::say!("levee-sessiond: syncing the audit log: {error}");
+        self.broken = true;
+    }
+
     /// Syncs what was written, and writes the next record's key over the last one's. False if the disk says no;
     /// then it is never believed again.
     pub fn sync(&mut self) -> bool {
-        if self.unsynced.take().is_some() {
+        let under_way = self.under_way.as_ref().is_some_and(|sync| sync.records > self.synced);
+        if self.unsynced.take().is_some() || under_way {
             let synced = self.file.sync_data().and_then(|()| self.save());
-            if let Err(error) = synced {
-                levee_ipc::say!("levee-sessiond: syncing the audit log: {error}");
-                self.broken = true;
-            } else {
-                self.synced = self.sealer.count();
+            match synced {
+                Ok(()) => self.synced = self.sealer.count(),
+                Err(error) => self.unsyncable(&error),
             }
         }
         !self.broken
@@ -352,7 +424,7 @@ impl AuditLog {
         };
         // What was kept behind the end of the full one; if that fails, it is only not given back.
         let _ = self.file.set_len(self.end);
-        (self.file, self.base) = (file, self.sealer.count());
+        (self.file, self.base) = (Arc::new(file), self.sealer.count());
         (self.end, self.allocated) = (0, room);
         let directory = self.directory.as_fd();
         let named = renameat(directory, NEW, directory, LOG).and_then(|()| rustix::fs::fsync(directory));

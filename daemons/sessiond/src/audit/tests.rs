@@ -537,6 +537,88 @@ fn what_nothing_waits_for_is_synced_within_its_time_and_no_sooner() {
     assert_eq!(digests.len(), 5);
 }
 
+/// A log with a thread that syncs it, and what waits until that has ended.
+fn with_syncer(place: &Path) -> (AuditLog, impl Fn(&mut AuditLog)) {
+    let mut log = open(place, FULL).unwrap();
+    log.sync_by(Syncer::start(Syncer::bell().unwrap()).unwrap());
+    let bell = log.bell().unwrap();
+    let hear = move |log: &mut AuditLog| {
+        let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+        let mut ready = [rustix::event::PollFd::new(&bell, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut ready, Some(&limit)).unwrap(), 1, "it ends");
+        log.heard_syncer();
+    };
+    (log, hear)
+}
+
+#[test]
+fn what_nobody_waits_for_is_synced_while_the_log_goes_on_and_the_state_says_no_more_than_the_disk_has() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut log, hear) = with_syncer(place.path());
+    let state = || std::fs::read(place.path().join(STATE)).unwrap();
+    let of = |log: &AuditLog| saved(&log.sealer, log.base).to_vec();
+    let soon = START.after(SOON);
+    assert!(log.write(&[(Weight::Connection, lost(1))], START, false));
+    log.sync_soon(START);
+    log.sync_due(START);
+    assert!(log.under_way.is_none(), "not yet");
+    let first = of(&log);
+    log.sync_due(soon);
+    assert_eq!((log.synced, log.deadline()), (1, log.uncovered), "it is under way, and nobody waits");
+    // What comes meanwhile is not what the disk has when the sync has ended.
+    assert!(log.write(&[(Weight::Connection, lost(2))], soon, false));
+    log.sync_soon(soon);
+    hear(&mut log);
+    assert_eq!((log.synced, state()), (2, first));
+    assert_eq!(log.deadline(), Some(soon.after(SOON)), "the next one is due in its time");
+    // What is waited for is on the disk with all before it, whatever the thread does; its end is no step back.
+    log.sync_due(soon.after(SOON));
+    assert!(log.under_way.is_some());
+    assert!(log.write(&[(Weight::Grant, lost(3))], soon.after(SOON), true));
+    let last = of(&log);
+    assert_eq!((log.synced, state()), (4, last.clone()));
+    hear(&mut log);
+    assert_eq!((log.synced, state(), log.under_way.is_some()), (4, last, false));
+}
+
+#[test]
+fn the_end_of_a_run_waits_for_what_is_under_way_and_a_slow_disk_is_waited_for_by_everybody() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut log, hear) = with_syncer(place.path());
+    let soon = START.after(SOON);
+    assert!(log.write(&[(Weight::Connection, lost(1))], START, false));
+    log.sync_soon(START);
+    log.sync_due(soon);
+    assert_eq!(log.synced, 1);
+    assert!(log.sync());
+    assert_eq!(log.synced, 2, "the last sync of a run is of all there is");
+    hear(&mut log);
+    // A sync that is not heard of: records that come meanwhile wait no longer than for it to be late.
+    assert!(log.write(&[(Weight::Connection, lost(2))], soon, false));
+    log.sync_soon(soon);
+    log.sync_due(soon.after(SOON));
+    let begun = soon.after(SOON);
+    assert!(log.write(&[(Weight::Connection, lost(3))], begun, false));
+    log.sync_soon(begun);
+    assert_eq!((log.synced, log.deadline()), (2, Some(begun.after(SOON))));
+    log.sync_due(begun.after(SOON));
+    assert_eq!(log.synced, 4, "as without a thread");
+}
+
+#[test]
+fn a_sync_that_fails_behind_the_log_ends_all_grants() {
+    let place = tempfile::tempdir().unwrap();
+    let (mut log, hear) = with_syncer(place.path());
+    // What cannot be synced: a pipe has nothing to be synced to (fsync(2), EINVAL).
+    let file = std::mem::replace(&mut log.file, Arc::new(File::from(rustix::pipe::pipe().unwrap().0)));
+    log.unsynced = Some(START);
+    log.sync_due(START);
+    hear(&mut log);
+    log.file = file;
+    assert!(!log.write(&[(Weight::Connection, lost(1))], START, false));
+    assert!(!log.write(&[(Weight::Grant, lost(1))], START, true));
+}
+
 #[test]
 fn the_signer_is_asked_one_thing_at_a_time_and_for_a_checkpoint_after_so_many_records() {
     let place = tempfile::tempdir().unwrap();
