@@ -18,8 +18,9 @@ impl Ruleset {
         // In front of all else, since a connection that is known is known whatever interface a packet of it comes by.
         writeln!(f, "  chain origin {{\n    type filter hook prerouting priority raw; policy accept;")?;
         self.each(f, |text, index, edge| {
-            let _ = writeln!(text, "    iifname \"{}\" {NEIGHBOURS}", edge.interface);
-            Self::others(text, index, edge, Reason::Service);
+            let from = format!("iifname \"{}\" ", edge.interface);
+            let _ = writeln!(text, "    {from}{NEIGHBOURS}");
+            Self::others(text, index, edge, Reason::Service, &from);
         })?;
         self.each_link(f, links, |text, link, counter| {
             let (name, ip) = (&link.interface, family(link.peer));
@@ -71,7 +72,7 @@ impl Ruleset {
         writeln!(f, "    iifname \"lo\" accept")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
-            Self::solicited(text, index, edge);
+            Self::solicited(text, index, &format!("iifname \"{name}\" "));
             for own in &edge.addresses {
                 let (ip, net, own) = (family(own.addr()), own.trunc(), own.addr());
                 let to = format!("    iifname \"{name}\" {ip} saddr {net} {ip} daddr {own}");
@@ -99,8 +100,9 @@ impl Ruleset {
         writeln!(f, "    oifname \"lo\" accept")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
-            let _ = writeln!(text, "    oifname \"{name}\" {NEIGHBOURS}");
-            Self::others(text, index, edge, Reason::Own);
+            let to = format!("oifname \"{name}\" ");
+            let _ = writeln!(text, "    {to}{NEIGHBOURS}");
+            Self::others(text, index, edge, Reason::Own, &to);
             for own in &edge.addresses {
                 let (ip, own) = (family(own.addr()), own.addr());
                 let from = format!("    oifname \"{name}\" {ip} saddr {own}");

@@ -40,27 +40,95 @@ impl Display for Ruleset {
 }
 
 impl Ruleset {
-    /// The chains of a label's compartment.
+    /// The chains of a label's compartment. Where a packet comes from, or goes to, is looked up once in each place, and its interface's own chain
+    /// has the rest: each rule that it meets costs a part of a hundred of what the packet does.
     fn compartment(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // In front of all else, since a connection that is known is known whatever interface a packet of it comes by. IPv6 has no other
         // look at where a sender belongs.
-        writeln!(f, "  chain origin {{\n    type filter hook prerouting priority raw; policy accept;")?;
-        writeln!(f, "    iifname \"lo\" notrack accept")?;
-        self.each(f, |text, index, edge| {
-            let _ = writeln!(text, "    iifname \"{}\" {NEIGHBOURS}", edge.interface);
-            Self::others(text, index, edge, Reason::Service);
+        self.by_interface(f, "origin", |text, index, edge| {
+            let _ = writeln!(text, "    meta nfproto ipv6 {NEIGHBOURS}");
+            Self::others(text, index, edge, Reason::Service, "");
+        })?;
+        self.by_interface(f, "input", |text, index, edge| {
+            let _ = writeln!(text, "    ct state established,related accept");
+            Self::solicited(text, index, "");
+            for (own, inner) in self.pairs(edge) {
+                for (protocol, port) in &edge.services {
+                    let (ip, net) = (family(inner), own.trunc());
+                    let _ = writeln!(
+                        text,
+                        "    {ip} saddr {net} {ip} daddr {inner} {} dport {port} ct status dnat ct state new {}accept",
+                        protocol.as_str(),
+                        Self::known(index, ip)
+                    );
+                }
+            }
+            let _ = writeln!(text, "    counter name {} drop", Self::counter(index, Reason::Service));
+        })?;
+        self.by_interface(f, "output", |text, index, edge| {
+            let _ = writeln!(text, "    meta nfproto ipv6 {NEIGHBOURS}");
+            Self::others(text, index, edge, Reason::Own, "");
+            let _ = writeln!(text, "    ct state established,related accept");
+            let _ = writeln!(text, "    counter name {} drop", Self::counter(index, Reason::Own));
         })?;
         // Connections of sessions with services need no tracking, nor does what the compartment says to itself: the vault's selectors have
         // decided, or nobody needs to, nothing of them is translated, and hosts on the network would find the table full that others fill.
-        self.untracked(f, "iifname", "daddr")?;
+        writeln!(f, "  chain loopback {{\n    notrack accept\n  }}")?;
+        for (chain, end) in [("from_sessions", "daddr"), ("to_sessions", "saddr")] {
+            writeln!(f, "  chain {chain} {{")?;
+            for inner in &self.inner {
+                writeln!(f, "    {} {end} {inner} notrack", family(*inner))?;
+            }
+            writeln!(f, "  }}")?;
+        }
+        writeln!(f, "  chain origin {{\n    type filter hook prerouting priority raw; policy accept;")?;
+        self.look_up(f, "iifname", ["goto loopback", "goto from_sessions"], Some("origin"))?;
         writeln!(f, "  }}\n  chain untracked {{\n    type filter hook output priority raw; policy accept;")?;
-        writeln!(f, "    oifname \"lo\" notrack accept")?;
-        self.untracked(f, "oifname", "saddr")?;
+        self.look_up(f, "oifname", ["goto loopback", "goto to_sessions"], None)?;
+        writeln!(f, "  }}\n  chain input {{\n    type filter hook input priority filter; policy drop;")?;
+        self.look_up(f, "iifname", ["accept", "accept"], Some("input"))?;
+        writeln!(f, "  }}\n  chain output {{\n    type filter hook output priority filter; policy drop;")?;
+        self.look_up(f, "oifname", ["accept", "accept"], Some("output"))?;
+        writeln!(f, "  }}")?;
+        self.translated(f)?;
+        self.forwarded_to_hosts(f)
+    }
 
-        writeln!(
-            f,
-            "  }}\n  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;"
-        )?;
+    /// Each interface's own chain of what stands for its packets at one place.
+    fn by_interface(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        place: &str,
+        rules: impl Fn(&mut String, usize, &Edge),
+    ) -> fmt::Result {
+        self.each(f, |text, index, edge| {
+            let _ = writeln!(text, "  chain n{index}_{place} {{");
+            rules(text, index, edge);
+            text.push_str("  }\n");
+        })
+    }
+
+    /// A rule that looks up what becomes of a packet by its interface: the loopback's and the tunnel's, and where a place is named each network's,
+    /// which go to their chains there. What has another interface goes on to the next rule.
+    fn look_up(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        way: &str,
+        [loopback, tunnel]: [&str; 2],
+        place: Option<&str>,
+    ) -> fmt::Result {
+        write!(f, "    {way} vmap {{ \"lo\" : {loopback}, \"{TUNNEL}\" : {tunnel}")?;
+        for (place, (index, edge)) in
+            place.iter().flat_map(|place| self.edges.iter().enumerate().map(move |edge| (place, edge)))
+        {
+            write!(f, ", \"{}\" : goto n{index}_{place}", edge.interface)?;
+        }
+        writeln!(f, " }}")
+    }
+
+    /// Whom networks and sessions know under another address.
+    fn translated(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;")?;
         self.each(f, |text, _, edge| {
             for (own, inner) in self.pairs(edge) {
                 for (protocol, port) in &edge.services {
@@ -83,30 +151,12 @@ impl Ruleset {
                 let _ = writeln!(text, "    oifname \"{name}\" {ip} saddr {pool} masquerade");
             }
         })?;
+        writeln!(f, "  }}")
+    }
 
-        writeln!(f, "  }}\n  chain input {{\n    type filter hook input priority filter; policy drop;")?;
-        writeln!(f, "    iifname {{ \"lo\", \"{TUNNEL}\" }} accept")?;
-        self.each(f, |text, index, edge| {
-            let name = &edge.interface;
-            let _ = writeln!(text, "    iifname \"{name}\" ct state established,related accept");
-            Self::solicited(text, index, edge);
-            for (own, inner) in self.pairs(edge) {
-                for (protocol, port) in &edge.services {
-                    let (ip, net) = (family(inner), own.trunc());
-                    let _ = writeln!(
-                        text,
-                        "    iifname \"{name}\" {ip} saddr {net} {ip} daddr {inner} {} dport {port} ct status dnat ct \
-                         state new {}accept",
-                        protocol.as_str(),
-                        Self::known(index, ip)
-                    );
-                }
-            }
-            let counter = Self::counter(index, Reason::Service);
-            let _ = writeln!(text, "    iifname \"{name}\" counter name {counter} drop");
-        })?;
-
-        writeln!(f, "  }}\n  chain forward {{\n    type filter hook forward priority filter; policy drop;")?;
+    /// What passes between sessions and hosts.
+    fn forwarded_to_hosts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  chain forward {{\n    type filter hook forward priority filter; policy drop;")?;
         self.each(f, |text, index, edge| {
             let name = &edge.interface;
             for host in &edge.hosts {
@@ -130,25 +180,7 @@ impl Ruleset {
             let _ = writeln!(text, "    iifname \"{name}\" counter name {through} drop");
             let _ = writeln!(text, "    iifname \"{TUNNEL}\" oifname \"{name}\" counter name {host} drop");
         })?;
-
-        writeln!(f, "  }}\n  chain output {{\n    type filter hook output priority filter; policy drop;")?;
-        writeln!(f, "    oifname {{ \"lo\", \"{TUNNEL}\" }} accept")?;
-        self.each(f, |text, index, edge| {
-            let name = &edge.interface;
-            let _ = writeln!(text, "    oifname \"{name}\" {NEIGHBOURS}");
-            Self::others(text, index, edge, Reason::Own);
-            let _ = writeln!(text, "    oifname \"{name}\" ct state established,related accept");
-            let counter = Self::counter(index, Reason::Own);
-            let _ = writeln!(text, "    oifname \"{name}\" counter name {counter} drop");
-        })?;
         writeln!(f, "  }}")
-    }
-
-    /// Has the tracking of connections leave out what passes between services and sessions.
-    fn untracked(&self, f: &mut fmt::Formatter<'_>, way: &str, end: &str) -> fmt::Result {
-        self.inner.iter().try_for_each(|inner| {
-            writeln!(f, "    {way} \"{TUNNEL}\" {} {end} {inner} notrack", family(*inner))
-        })
     }
 
     /// Whom ARP makes known: so many hosts of each network, since the machine has one table of neighbours for all of them and whoever is on a
@@ -185,9 +217,9 @@ impl Ruleset {
         format!("update @n{index}_{ip} {{ {ip} saddr }} ")
     }
 
-    /// As [`NEIGHBOURS`], of what comes from a network. Who asks becomes known; who answers, or looks whether an address is free, does not.
-    pub(super) fn solicited(text: &mut String, index: usize, edge: &Edge) {
-        let from = format!("    iifname \"{}\" icmpv6 type", edge.interface);
+    /// As [`NEIGHBOURS`], of what comes from a network; `which` says so, in a chain that others' packets meet too. Who asks becomes known; who answers, or looks whether an address is free, does not.
+    pub(super) fn solicited(text: &mut String, index: usize, which: &str) {
+        let from = format!("    {which}icmpv6 type");
         let _ = writeln!(text, "{from} nd-neighbor-advert ip6 hoplimit 255 accept");
         let _ = writeln!(text, "{from} nd-neighbor-solicit ip6 hoplimit 255 ip6 saddr :: accept");
         let known = Self::known(index, "ip6");
@@ -207,18 +239,14 @@ impl Ruleset {
         f.write_str(&text)
     }
 
-    /// Drops what comes from, or goes to, anybody but the interface's own network.
-    pub(super) fn others(text: &mut String, index: usize, edge: &Edge, reason: Reason) {
+    /// Drops what comes from, or goes to, anybody but the interface's own network. `which` says so of a packet, in a chain that others' meet too.
+    pub(super) fn others(text: &mut String, index: usize, edge: &Edge, reason: Reason, which: &str) {
         let counter = Self::counter(index, reason);
-        let (way, end) = if reason == Reason::Own { ("oifname", "daddr") } else { ("iifname", "saddr") };
+        let end = if reason == Reason::Own { "daddr" } else { "saddr" };
         for (protocol, ip, is_v4) in [("ipv4", "ip", true), ("ipv6", "ip6", false)] {
             let own = edge.addresses.iter().filter(|own| own.addr().is_ipv4() == is_v4);
             let own: String = own.map(|own| format!(" {ip} {end} != {}", own.trunc())).collect();
-            let name = &edge.interface;
-            let _ = writeln!(
-                text,
-                "    {way} \"{name}\" meta nfproto {protocol}{own} counter name {counter} drop"
-            );
+            let _ = writeln!(text, "    {which}meta nfproto {protocol}{own} counter name {counter} drop");
         }
     }
 
