@@ -61,6 +61,53 @@ static double said(const char *algorithm, int evp, int field) {
     return value;
 }
 
+// What has gone out at both ends of a machine's link, as their queues count it: a super-segment as so many packets.
+static void passed(double *packets, double *octets) {
+    FILE *said = popen("/bin/tc -s qdisc show dev pair && /bin/tc -n far -s qdisc show dev pair", "r");
+    char line[400];
+    unsigned long long bytes, count;
+    int ends = 0;
+    *packets = *octets = 0;
+    while (said && fgets(line, sizeof line, said))
+        if (sscanf(line, " Sent %llu bytes %llu pkt", &bytes, &count) == 2) {
+            *octets += (double)bytes;
+            *packets += (double)count;
+            ends++;
+        }
+    if (!said || pclose(said) || ends != 2) {
+        errno = 0;
+        failed("what passed at both ends of the link");
+    }
+}
+
+double scripts(const char *name, double seconds, double *packets, double *octets) {
+    char run[100];
+    double before[2];
+    int64_t spent = 0;
+    size_t times = 0;
+    if (!*name || strspn(name, "abcdefghijklmnopqrstuvwxyz-") != strlen(name) || strlen(name) > 40) {
+        errno = 0;
+        failed("the name of a script");
+    }
+    snprintf(run, sizeof run, "/bin/sh /kit/jobs/%s </dev/null >/dev/null 2>&1", name);
+    passed(&before[0], &before[1]);
+    for (; !times || (double)spent < seconds * 1e9; times++) {
+        int64_t begin = now();
+        int status = system(run);
+        spent += now() - begin;
+        if (status) {
+            static char why[100];
+            snprintf(why, sizeof why, "%s ended with status %#x", name, (unsigned)status);
+            errno = 0;
+            failed(why);
+        }
+    }
+    passed(packets, octets);
+    *packets = (*packets - before[0]) / (double)times;
+    *octets = (*octets - before[1]) / (double)times;
+    return (double)spent / (double)times;
+}
+
 double command(const char *name) {
     const char *algorithm;
     if ((algorithm = after("openssl/evp/", name)))

@@ -1,7 +1,7 @@
 // Jobs, one a line, and their answers. `operations jobs`: on standard input; `operations serve`: as a service of a compartment, one a
 // connection; `operations listen PORT`: the same for a program that nobody gives a listener, a partition's; `operations list`: what there is;
-// `operations nothing`: ends at once, for those that time how programs start; `operations packets INTERFACE loopback|pair with|without`: whether the packets
-// there carry labels.
+// `operations nothing`: ends at once, for those that time how programs start; `operations packets INTERFACE loopback|pair clear|cipso|esp|macsec`: whether
+// all packets there are such.
 //
 // A job is `NAME MILLISECONDS PROCESSOR [STORE]`, the last a directory instead of the compartment's; its answer `NANOSECONDS PREEMPTED`: the time of one operation, and how often the
 // kernel took the processor away meanwhile; what else was counted follows as `NAME=VALUE`. Or `refused: why`. Each job is a process of its own.
@@ -154,6 +154,11 @@ static void job(const char *line) {
         getrusage(RUSAGE_SELF, &after);
         dprintf(answer, "%.9g %ld late=%.9g\n", ns, after.ru_nivcsw - before.ru_nivcsw, late / 1e6);
         return;
+    } else if (!strncmp(name, "run/", 4)) {
+        double packets, octets;
+        ns = scripts(name + 4, seconds, &packets, &octets);
+        dprintf(answer, "%.9g - packets=%.9g octets=%.9g\n", ns, packets, octets);
+        return;
     } else if (!strcmp(name, "hog")) {
         hog(seconds);
         ns = 0;
@@ -254,7 +259,7 @@ int main(int count, char **words) {
             for (const struct op *o = ALL[i]; o->name; o++)
                 printf("%s\n", o->name);
     else if (!strcmp(what, "packets") && count > 4)
-        return packets(words[2], words[3], !strcmp(words[4], "with"));
+        return packets(words[2], words[3], words[4]);
     else
         return 2;
     return 0;

@@ -53,8 +53,11 @@ double woken(double seconds, double *late);
 // Other people's programs by name, `openssl/evp/ALGORITHM`, `openssl/old/…`, `openssl/sign/…`, `openssl/verify/…`: nanoseconds for a byte,
 // or for an operation, from a second's work; 0: no such name.
 double command(const char *name);
-// Whether a stream's packets on this interface, the loopback's or those of a pair, all carry labels, or none: 0 if so.
-int packets(const char *interface, const char *where, int with);
+// The machine's script of that name, over and over: nanoseconds for one, and how many packets and octets went over the link meanwhile, for each.
+double scripts(const char *name, double seconds, double *packets, double *octets);
+// Whether a stream's packets on this interface, the loopback's or those of a pair, are all `clear`, or all with a label of `cipso`, `esp` or
+// `macsec`: 0 if so.
+int packets(const char *interface, const char *where, const char *kind);
 // Takes all that it can of the processor.
 void hog(double seconds);
 

@@ -263,12 +263,30 @@ static void request(size_t n) {
     }
 }
 
-// What a stream's packets on an interface carry: counts those with an option of CIPSO and those without. 0: all of them `with`.
-int packets(const char *interface, const char *where, int with) {
+// What a packet of a stream is, as an interface has it. KINDS: none of them.
+enum { CLEAR, CIPSO, ESP, MACSEC, KINDS };
+static const char *const KIND[KINDS] = {"clear", "cipso", "esp", "macsec"};
+
+static int kind_of(const unsigned char *packet, ssize_t length, int protocol) {
+    if (protocol == ETH_P_MACSEC)
+        return MACSEC;
+    if (protocol != ETH_P_IP || length < 20)
+        return KINDS;
+    if (packet[9] == IPPROTO_ESP)
+        return ESP;
+    // The option behind the header, and padding.
+    if (packet[9] == IPPROTO_TCP)
+        return packet[0] > 0x45 && length > 20 && packet[20] == 134 ? CIPSO : CLEAR;
+    return KINDS;
+}
+
+int packets(const char *interface, const char *where, const char *kind) {
     struct timeval patience = {.tv_usec = 200000};
-    int seen[2] = {0, 0}, tap = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_IP));
-    struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_IP), .sll_ifindex = (int)if_nametoindex(interface)};
-    if (tap < 0 || !at.sll_ifindex || bind(tap, (struct sockaddr *)&at, sizeof at) ||
+    int seen[KINDS + 1] = {0}, others = 0, wanted = 0, tap = socket(AF_PACKET, SOCK_DGRAM, htons(ETH_P_ALL));
+    struct sockaddr_ll at = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = (int)if_nametoindex(interface)};
+    while (wanted < KINDS && strcmp(kind, KIND[wanted]))
+        wanted++;
+    if (wanted == KINDS || tap < 0 || !at.sll_ifindex || bind(tap, (struct sockaddr *)&at, sizeof at) ||
         setsockopt(tap, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience))
         return 1;
     const char *why = strcmp(where, "pair") ? open_loopback() : open_pair();
@@ -279,13 +297,15 @@ int packets(const char *interface, const char *where, int with) {
     request(2);
     close(near);
     unsigned char packet[80];
-    for (ssize_t n; (n = recv(tap, packet, sizeof packet, 0)) >= 20;) {
-        // The option behind the header, and padding.
-        int labelled = packet[0] > 0x45 && n > 20 && packet[20] == 134;
-        seen[labelled] += packet[9] == IPPROTO_TCP;
+    socklen_t size = sizeof at;
+    for (ssize_t n; (n = recvfrom(tap, packet, sizeof packet, 0, (struct sockaddr *)&at, &size)) >= 0; size = sizeof at)
+        seen[kind_of(packet, n, ntohs(at.sll_protocol))]++;
+    for (int i = 0; i < KINDS; i++) {
+        printf("%d %s, ", seen[i], KIND[i]);
+        others += i == wanted ? 0 : seen[i];
     }
-    printf("%d packets with a label and %d without on %s\n", seen[1], seen[0], interface);
-    return !seen[with] || seen[!with];
+    printf("on %s\n", interface);
+    return !seen[wanted] || others;
 }
 
 const struct op STORAGE[] = {

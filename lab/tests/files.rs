@@ -243,7 +243,8 @@ fn the_list_says_how_large_each_form_of_each_experiment_is() {
     let table = said(&["list"]);
     let all: Vec<Value> = serde_json::from_str(&said(&["list", "--json"])).expect("JSON");
     let names: Vec<_> = all.iter().map(|e| e["name"].as_str().expect("a name")).collect();
-    let studies = ["partition", "frames", "labelled", "selinux", "vaulted", "layers", "protections"];
+    let studies =
+        ["partition", "frames", "labelled", "selinux", "vaulted", "layers", "macsec", "protections"];
     assert_eq!(names, [&["agree", "mysea", "same"][..], &studies].concat());
     for e in &all {
         assert!(table.contains(e["question"].as_str().expect("a question")), "{table}");

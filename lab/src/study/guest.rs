@@ -1,12 +1,12 @@
-//! A host whose kernel has labels of its own (`levee lab run selinux`): Debian's kernel in virtual machines, with SELinux off, with Debian's MLS
-//! policy enforced, and with CIPSO in each packet besides. Each machine is `scripts/guest`'s, on an emulated processor, and does jobs at
-//! its console.
+//! Machines with a kernel that the host may not have: Debian's, on an emulated processor, as `scripts/guest` makes them. Each does jobs at its console.
+//! `levee lab run selinux`: SELinux off, Debian's MLS policy enforced, and CIPSO in each packet besides. `levee lab run macsec`: what is in
+//! [`macsec`].
 
 use super::places::{PROGRAM, Running};
-use super::{Arm, Measured, Stand};
+use super::{Arm, Measured, Stand, macsec};
 use crate::netns::tool;
 use crate::operate::{Removed, text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -22,7 +22,7 @@ const STORE: &str = "/disk";
 const DISK: u64 = 32 << 20;
 
 /// What makes an arm what it is, at the machine's console. The shell's domain is permissive: what the policy says is looked up, and not obeyed.
-fn prepared(arm: &str) -> Option<(&'static str, Vec<&'static str>)> {
+fn prepared(arm: &str) -> Option<(&'static str, Vec<String>)> {
     const COMMON: [&str; 2] = [
         "mount -t tmpfs tmpfs /tmp && : >/levlab-machine",
         "mkdir -p /dev/shm && mount -t tmpfs tmpfs /dev/shm && ip link set lo up",
@@ -48,28 +48,58 @@ fn prepared(arm: &str) -> Option<(&'static str, Vec<&'static str>)> {
     ];
     // Each machine, before anything is measured in it, shows by its packets that it is what its arm says.
     const WITHOUT: [&str; 2] =
-        ["/operations packets lo loopback without", "/operations packets pair pair without"];
-    const WITH: [&str; 2] = ["/operations packets lo loopback with", "/operations packets pair pair with"];
-    match arm {
-        "off" => Some(("selinux=0", [&COMMON[..], &STAND, &WITHOUT].concat())),
-        "mls" => Some(("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED, &STAND, &WITHOUT].concat())),
-        "mls-cipso" => {
-            let all = [&COMMON[..], &ENFORCED, &STAND, &LABELLED, &WITH].concat();
-            Some(("lsm=selinux selinux=1", all))
-        }
-        _ => None,
+        ["/operations packets lo loopback clear", "/operations packets pair pair clear"];
+    const WITH: [&str; 2] = ["/operations packets lo loopback cipso", "/operations packets pair pair cipso"];
+    let (arguments, all) = match arm {
+        "off" => ("selinux=0", [&COMMON[..], &STAND, &WITHOUT].concat()),
+        "mls" => ("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED, &STAND, &WITHOUT].concat()),
+        "mls-cipso" => ("lsm=selinux selinux=1", [&COMMON[..], &ENFORCED, &STAND, &LABELLED, &WITH].concat()),
+        other => return Some(("selinux=0", macsec::commands(other)?)),
+    };
+    Some((arguments, all.into_iter().map(str::to_owned).collect()))
+}
+
+/// A file that a machine starts with, or a directory.
+pub(super) struct File {
+    /// Its path, from the root.
+    name: String,
+    /// Its kind and who may do what (inode(7)).
+    pub(super) mode: u32,
+    pub(super) content: Vec<u8>,
+}
+
+impl File {
+    pub(super) fn new(path: &str, permissions: u32, content: &str) -> File {
+        let name = path.trim_start_matches('/').to_owned();
+        File { name, mode: 0o100_000 | permissions, content: content.into() }
+    }
+
+    pub(super) fn directory(path: &str) -> File {
+        File { name: path.trim_start_matches('/').to_owned(), mode: 0o040_755, content: Vec::new() }
+    }
+
+    /// What the host has at `from`, with whatever it is a link to; anybody may read it and run it.
+    pub(super) fn read(from: &Path, path: &str) -> io::Result<File> {
+        Ok(File { content: fs::read(from)?, ..File::new(path, 0o755, "") })
+    }
+
+    /// The directories that it is in.
+    fn above(&self) -> impl Iterator<Item = &str> {
+        self.name.match_indices('/').map(|(at, _)| &self.name[..at])
     }
 }
 
-/// What a machine starts with: `scripts/guest`'s, and the program behind it, as the kernel takes several archives one after the other.
-fn initramfs(made: &Path, part: &str) -> io::Result<Removed> {
+/// What a machine starts with: `scripts/guest`'s, and the program and these files behind it, as the kernel takes several archives one after the
+/// other.
+fn initramfs(made: &Path, part: &str, mut files: Vec<File>) -> io::Result<Removed> {
     let to = Removed(std::env::temp_dir().join(format!("levlab{}{part}", std::process::id())));
     fs::copy(made.join("initramfs"), &to.0)?;
     let mut file = OpenOptions::new().append(true).open(&to.0)?;
     // The kernel looks for another archive at whole words alone.
     let length = file.metadata()?.len();
     file.set_len(length.next_multiple_of(4))?;
-    file.write_all(&archive(&[("operations", 0o100_755, PROGRAM), ("TRAILER!!!", 0, &[])]))?;
+    files.push(File { name: "operations".into(), mode: 0o100_755, content: PROGRAM.to_vec() });
+    file.write_all(&archive(&files))?;
     Ok(to)
 }
 
@@ -82,18 +112,23 @@ fn disk(part: &str) -> io::Result<Removed> {
     Ok(to)
 }
 
-/// Files in the form newc of cpio (Linux, Documentation/driver-api/early-userspace/buffer-format.rst): name, mode and content.
-fn archive(files: &[(&str, u32, &[u8])]) -> Vec<u8> {
+/// Files in the form newc of cpio (Linux, Documentation/driver-api/early-userspace/buffer-format.rst), with the directories that they are in, and
+/// its last entry.
+fn archive(files: &[File]) -> Vec<u8> {
+    let above: BTreeSet<&str> = files.iter().flat_map(File::above).collect();
+    let directories: Vec<File> = above.into_iter().map(File::directory).collect();
+    let last = File { name: "TRAILER!!!".into(), mode: 0, content: Vec::new() };
     let mut out = Vec::new();
     let pad = |out: &mut Vec<u8>| out.resize(out.len().next_multiple_of(4), 0);
-    for (number, (name, mode, content)) in files.iter().enumerate() {
-        let fields = [number + 1, *mode as usize, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+    for (number, file) in directories.iter().chain(files).chain([&last]).enumerate() {
+        let (length, name) = (file.content.len(), file.name.len() + 1);
+        let fields = [number + 1, file.mode as usize, 0, 0, 1, 0, length, 0, 0, 0, 0, name, 0];
         out.extend_from_slice(b"070701");
         out.extend(fields.iter().flat_map(|field| format!("{field:08X}").into_bytes()));
-        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(file.name.as_bytes());
         out.push(0);
         pad(&mut out);
-        out.extend_from_slice(content);
+        out.extend_from_slice(&file.content);
         pad(&mut out);
     }
     out
@@ -119,7 +154,8 @@ impl Guest {
         if !kernel.exists() {
             return Err(fault(&format!("{} is not there: run scripts/guest", kernel.display())));
         }
-        let packed = initramfs(made, &arm.name)?;
+        let files = if macsec::commands(&arm.name).is_some() { macsec::files()? } else { Vec::new() };
+        let packed = initramfs(made, &arm.name, files)?;
         let disk = disk(&arm.name)?;
         let mut c = Command::new("qemu-system-x86_64");
         c.args(["-M", "pc", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "512", "-no-reboot"]);
@@ -136,7 +172,7 @@ impl Guest {
             .map_err(|e| io::Error::new(e.kind(), format!("qemu-system-x86_64 (qemu-system-x86): {e}")))?;
         machine.expect("ready", BOOT)?;
         for command in commands {
-            machine.say(command)?;
+            machine.say(&command)?;
             machine
                 .expect("0", BOOT)
                 .map_err(|e| io::Error::other(format!("in the machine, {command}: {e}")))?;
@@ -211,13 +247,15 @@ mod tests {
     fn an_archive_is_one_that_others_read() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("archive");
-        fs::write(&path, archive(&[("operations", 0o100_755, b"one"), ("TRAILER!!!", 0, &[])])).unwrap();
+        let files = [File::new("/deep/down/operations", 0o755, "one"), File::directory("/empty")];
+        fs::write(&path, archive(&files)).unwrap();
         let said = Command::new("busybox")
             .args(["cpio", "-i", "-F", &text(&path)])
             .current_dir(place.path())
             .output()
             .expect("install busybox-static");
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-        assert_eq!(fs::read(place.path().join("operations")).unwrap(), b"one");
+        assert_eq!(fs::read(place.path().join("deep/down/operations")).unwrap(), b"one");
+        assert!(place.path().join("empty").is_dir());
     }
 }

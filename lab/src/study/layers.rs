@@ -32,7 +32,8 @@ const LINK: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 217, 0, 1), Ipv4Addr::new(10, 217
 const INNER: Ipv4Addr = Ipv4Addr::new(10, 80, 0, 1);
 const LABEL: &str = "LOW";
 /// What is served, each with its port: SSH, HTTPS, and each of them within TLS.
-const SERVED: [(&str, u16); 4] = [("ssh", 7301), ("https", 7302), ("tls-ssh", 7303), ("tls-https", 7304)];
+pub(super) const SERVED: [(&str, u16); 4] =
+    [("ssh", 7301), ("https", 7302), ("tls-ssh", 7303), ("tls-https", 7304)];
 /// At the server, for its stunnel alone; and at the client, where its stunnel listens: the same two numbers on each one's loopback.
 const WITHIN: [u16; 2] = [7311, 7312];
 /// Octets of the page.
@@ -40,19 +41,19 @@ const PAGE: usize = 16 << 10;
 /// Octets of the small file.
 const SMALL: usize = 64;
 /// The paper's commands, of its appendix A.
-const SESSION: &str = "ls -la; mkdir testingdirectory; cd testingdirectory; touch testing.txt; echo 'hello world!'>testing.txt; \
+pub(super) const SESSION: &str = "ls -la; mkdir testingdirectory; cd testingdirectory; touch testing.txt; echo 'hello world!'>testing.txt; \
                        pwd; ls; rm testing.txt; cd ..; rmdir testingdirectory; ls; exit";
 /// And of its appendix B, with the file of the client's by its name here.
 const TYPICAL: &str = "ls\nmkdir testingdir\nchdir testingdir\nput small\nget ../small smallDw\nrm small\nchdir ..\nrmdir testingdir\nls\n";
 
 /// What the two ends are made of: keys, certificates, configurations and files, the same for every way. On memory where the host has
 /// such a place, since the disk is no part of what is compared.
-struct Kit {
+pub(super) struct Kit {
     directory: Removed,
 }
 
 impl Kit {
-    fn make() -> io::Result<Kit> {
+    pub(super) fn make() -> io::Result<Kit> {
         let memory = Path::new("/dev/shm");
         let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let kit = Kit { directory: Removed(place.join(format!("levlab{}layers", process::id()))) };
@@ -78,6 +79,10 @@ impl Kit {
         Ok(kit)
     }
 
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory.0
+    }
+
     fn at(&self, name: &str) -> String {
         text(&self.directory.0.join(name))
     }
@@ -92,7 +97,7 @@ impl Kit {
         )
     }
 
-    fn nginx(&self, way: &str, listen: Ipv4Addr) -> io::Result<String> {
+    pub(super) fn nginx(&self, way: &str, listen: Ipv4Addr) -> io::Result<String> {
         let path = self.at(&format!("{way}-nginx.conf"));
         let (served, within) = (SERVED[1].1, WITHIN[1]);
         let (key, cert, root) = (self.at("tls.key"), self.at("tls.crt"), self.at("server"));

@@ -10,6 +10,7 @@ mod directions;
 mod emulated;
 mod guest;
 mod layers;
+mod macsec;
 mod mpi;
 mod nodes;
 mod others;
@@ -39,6 +40,7 @@ const FILES: &[(&str, &str)] = &[
     ("selinux", include_str!("../../studies/selinux.toml")),
     ("vaulted", include_str!("../../studies/vaulted.toml")),
     ("layers", include_str!("../../studies/layers.toml")),
+    ("macsec", include_str!("../../studies/macsec.toml")),
     ("protections", include_str!("../../studies/protections.toml")),
 ];
 

@@ -179,7 +179,12 @@ impl Drop for Running {
 const PERIODIC: f64 = 16.0;
 
 /// What the program counts besides, and what it is called.
-const COUNTED: [(&str, &str); 2] = [("missed", "missed deadlines, %"), ("late", "99th percentile, ms")];
+const COUNTED: [(&str, &str); 4] = [
+    ("missed", "missed deadlines, %"),
+    ("late", "99th percentile, ms"),
+    ("packets", "packets"),
+    ("octets", "octets on the wire"),
+];
 
 /// How the last processor has spent its time so far, in clock ticks (proc_stat(5)): its parts as the paper's figure 2 has them, then all.
 fn spent() -> io::Result<[f64; 6]> {

@@ -54,7 +54,7 @@ fn build(study: &Study, form: &Form) -> io::Result<Box<dyn Stand>> {
             arms,
             &study.rows_of(form).map(|(_, r)| r).collect::<Vec<_>>(),
         )?)),
-        "selinux" => Ok(Box::new(guest::Guests::build(arms, study.rows_of(form).count())?)),
+        "selinux" | "macsec" => Ok(Box::new(guest::Guests::build(arms, study.rows_of(form).count())?)),
         "vaulted" => Ok(Box::new(vaulted::Vaulted::build(arms)?)),
         "protections" => Ok(Box::new(protections::Protections::build(arms)?)),
         "layers" => Ok(Box::new(layers::Layers::build(arms, &layers::Links::of(study, form))?)),

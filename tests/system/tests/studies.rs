@@ -118,6 +118,27 @@ fn what_the_kernels_own_labels_cost_is_measured_in_machines_with_and_without_the
 }
 
 #[test]
+fn pages_go_over_macsec_and_esp_in_machines_whose_kernel_has_both() {
+    let dir = tempfile::tempdir().unwrap();
+    // (An arm whose packets are not what they should be is absent.)
+    let (rows, arms) = (["run/https", "pair-request"], ["link", "macsec+esp"]);
+    let mut study = Study::named("macsec").unwrap().unwrap();
+    let made = fs::canonicalize(programs().join("../guest")).expect("run scripts/guest");
+    study.arms.iter_mut().for_each(|arm| arm.guest = Some(made.clone()));
+    let run = smallest_of(dir.path(), study, &rows, &arms);
+    whole(&run, &rows, &arms);
+    let all = samples(&run).unwrap();
+    let least = |arm: &str, what: &str| {
+        let here = all.iter().filter(|s| s.row == "run/https" && s.arm == arm);
+        here.filter_map(|s| s.counted.get(what)).fold(f64::INFINITY, |a, b| a.min(*b))
+    };
+    // Each packet has 32 octets of MACsec more, and 28 and more of ESP. (How many acknowledgements there are is a matter of time.)
+    let (bare, within) = (least("link", "octets on the wire"), least("macsec+esp", "octets on the wire"));
+    let packets = least("link", "packets");
+    assert!(within > bare + 40.0 * packets, "{within} {bare} {packets}");
+}
+
+#[test]
 fn what_slots_cost_is_seen_by_the_clock_and_within_them_operations_cost_what_they_do_without() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, arms) = (["steady", "woken", "sum"], ["native", "partition", "framed-5", "framed-50"]);
