@@ -166,18 +166,18 @@ fn allowed(thing: &str, of: &Placed) -> bool {
     // What follows is of levee's own processes alone. Landlock lets them open nothing, and their filters let them lock and watch
     // nothing (no flock, no fcntl but F_GETFD, no inotify, no word of a page on which they would wait or wake: sys
     // `no_two_processes_of_levees_meet_on_a_page_of_their_program`), so that a common inode, page or mount is only a name.
-    of_process_1
-        || of.own
-            && (["mnt", "pid", "pid_for_children", "cgroup", "user"]
-        .iter()
-        .any(|kind| thing.starts_with(&format!("namespace {kind}:")))
-        || thing.starts_with("mount ")
-        || thing.starts_with("page ")
-        || thing.starts_with("directory cwd")
-        || thing.starts_with("directory root")
-        || (thing.starts_with("inode ") && thing.ends_with("/dev/net/tun"))
-        // Low is read by who dominates it: the snapshot is what one stage of upflow writes and the other reads.
-        || (thing.starts_with("inode ") && of.process.name == "levee-upflow"))
+    let of_levees = of.own
+        && (["mnt", "pid", "pid_for_children", "cgroup", "user"]
+            .iter()
+            .any(|kind| thing.starts_with(&format!("namespace {kind}:")))
+            || thing.starts_with("mount ")
+            || thing.starts_with("page ")
+            || thing.starts_with("directory cwd")
+            || thing.starts_with("directory root")
+            || (thing.starts_with("inode ") && thing.ends_with("/dev/net/tun"))
+            // Low is read by who dominates it: the snapshot is what one stage of upflow writes and the other reads.
+            || (thing.starts_with("inode ") && of.process.name == "levee-upflow"));
+    of_process_1 || of_levees
 }
 
 #[test]
