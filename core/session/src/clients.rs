@@ -145,7 +145,15 @@ impl Sessions {
 
     /// Has somebody's password looked at, as soon as it may be.
     pub(crate) fn prove(&mut self, client: ClientId, proof: Proof, user: UserName, now: Time) {
+        let (longest, is_used) = (self.longest_answer(), self.own_session(client).is_some());
         let Some(entry) = self.clients.get_mut(&client) else { return };
+        // A TPE that hears nothing for long ends its session: whoever sits there would end another's by wrong passwords.
+        let wait = self.delays.next(&entry.device, &user, now).since(now);
+        if is_used && wait > longest {
+            let left = wait.saturating_sub(longest).as_secs() + 1;
+            let why = format!("too many wrong passwords: try again in {left} seconds");
+            return self.refuse(client, RefusalKind::Unavailable, why);
+        }
         let start = self.delays.admit(&entry.device, &user, now);
         let delayed = (start > now).then_some(start);
         entry.busy = Some(Busy::Proving(proof, user.clone(), delayed));

@@ -33,6 +33,13 @@ struct Tpe {
     places: [Waits; PLACES],
 }
 
+impl Tpe {
+    /// The arrival time with one attempt more.
+    fn next(&self, now: Time) -> Time {
+        self.arrival.max(now).after(SLOT).min(now.after(BURST + LONGEST))
+    }
+}
+
 /// Two limits, both held per TPE, so that what happens at one TPE delays nobody at another: a delay that doubles
 /// for each failure of one person at one TPE, and a budget for all attempts of one TPE.
 ///
@@ -51,20 +58,25 @@ impl Delays {
         Self { tpes: BTreeMap::new(), secret, swept: Time::default() }
     }
 
+    /// When the next attempt's password might be looked at, if it came now. Nothing is charged.
+    pub fn next(&self, host: &HostName, user: &UserName, now: Time) -> Time {
+        let Some(tpe) = self.tpes.get(host) else { return now };
+        let Some(place) = tpe.places.get(self.place(user)) else { return now.after(LONGEST) };
+        now.max(place.not_before).max(tpe.next(now).before(BURST)).min(now.after(LONGEST))
+    }
+
     /// Charges an attempt, and says when the password may be looked at: at most [`LONGEST`] from now.
     pub fn admit(&mut self, host: &HostName, user: &UserName, now: Time) -> Time {
         self.sweep(now);
-        let at = self.place(user);
+        let (at, start) = (self.place(user), self.next(host, user, now));
         let fresh =
             || Box::new(Tpe { arrival: now, places: [Waits { failures: 0, not_before: now }; PLACES] });
         let tpe = self.tpes.entry(host.clone()).or_insert_with(fresh);
-        tpe.arrival = tpe.arrival.max(now).after(SLOT).min(now.after(BURST + LONGEST));
-        let budget = tpe.arrival.before(BURST);
+        tpe.arrival = tpe.next(now);
         let Some(place) = tpe.places.get_mut(at) else { return now.after(LONGEST) };
         if now.since(place.not_before) >= MEMORY {
             place.failures = 0;
         }
-        let start = now.max(place.not_before).max(budget).min(now.after(LONGEST));
         place.failures = place.failures.saturating_add(1);
         place.not_before = match place.failures.checked_sub(FREE) {
             None => start,

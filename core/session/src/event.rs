@@ -533,6 +533,8 @@ pub struct Shown {
     pub user: UserName,
     /// From which TPE.
     pub device: HostName,
+    /// SHA-256 of the certificate that it showed.
+    pub fingerprint: [u8; 32],
     /// At which label.
     pub label: LabelName,
     /// Its inner addresses.

@@ -44,6 +44,8 @@ pub use event::{
 pub use id::SessionId;
 pub use rate::Rate;
 pub use releasing::{MOST_LISTED, MOST_WAITING, PART};
-pub use sessions::{CLIENTS_PER_DEVICE, CUT_TRIES, LEVEL, OPENING, PING, RETRY, SILENCE, START, Sessions};
+pub use sessions::{
+    CLIENTS_PER_DEVICE, CUT_TRIES, LEVEL, LOST, OPENING, PING, RETRY, SILENCE, START, Sessions,
+};
 pub use stored::Stored;
 pub use time::Time;

@@ -1,5 +1,6 @@
 //! A change of level: the next level runs before the session at the present one is ended, so that a level that cannot run costs
-//! nobody their session.
+//! nobody their session. One that takes longer to start than a TPE may be kept waiting, which has a session, goes on without that one: the
+//! TPE would take it for a server that has gone.
 //!
 //! Until then nothing of the next session is anywhere but in the log: no vault has its record, no keys are agreed for it, the
 //! store does not have it. So a workstation has one session at a time all the same.
@@ -18,7 +19,7 @@ impl Sessions {
     /// What is granted is in the log: goes on with it, in the place of the session `old`.
     pub(crate) fn prepare(&mut self, client: ClientId, old: SessionId, granted: Box<Granted>, now: Time) {
         let (id, label) = (granted.record.id, granted.record.label.clone());
-        let until = now.after(START);
+        let until = now.after(START.min(self.longest_answer()));
         if !self.starts_beside(old, &label) {
             return self.replace(client, old, granted, now);
         }
@@ -47,12 +48,16 @@ impl Sessions {
     /// The label runs: whoever waits for it goes on.
     pub(crate) fn prepared(&mut self, label: &LabelName, now: Time) {
         for client in self.preparing(|granted| granted.record.label == *label) {
-            let Some(granted) = self.take_prepared(client) else { continue };
-            match self.by_device.get(&granted.record.device).copied() {
-                Some(old) => self.replace(client, old, granted, now),
-                // It is over by itself.
-                None => self.open_or_store(client, granted, false, now),
-            }
+            self.go_on(client, now);
+        }
+    }
+
+    fn go_on(&mut self, client: ClientId, now: Time) {
+        let Some(granted) = self.take_prepared(client) else { return };
+        match self.by_device.get(&granted.record.device).copied() {
+            Some(old) => self.replace(client, old, granted, now),
+            // It is over by itself.
+            None => self.open_or_store(client, granted, false, now),
         }
     }
 
@@ -64,6 +69,9 @@ impl Sessions {
     }
 
     pub(crate) fn preparing_due(&mut self, client: ClientId, now: Time) {
+        if self.longest_answer() < START {
+            return self.go_on(client, now);
+        }
         self.keep(client, RefusalKind::Unavailable, LATE, now);
     }
 

@@ -30,13 +30,19 @@ pub const PING: Duration = Duration::from_secs(5);
 pub const OPENING: Duration = Duration::from_secs(15);
 /// How long a label's vault and compartment may take to start.
 pub const START: Duration = Duration::from_secs(60);
-/// How long a TPE that asks for a level may have to wait for the answer: the end of the session that it has, the label's start, a vault
-/// that is slow to take the session, and what it takes to write all that down. (A vault that dies meanwhile begins anew.)
+/// How long a TPE that asks for a level may have to wait for the answer: the label's start, beside the session that it has and then without
+/// it, that session's end, a vault that is slow to take the next one, and what it takes to write all that down. (A vault that dies meanwhile
+/// begins anew.)
 pub const LEVEL: Duration = SILENCE
     .saturating_add(RETRY.saturating_mul(CUT_TRIES))
-    .saturating_add(START)
+    .saturating_add(START.saturating_mul(2))
     .saturating_add(OPENING)
     .saturating_add(Duration::from_secs(9));
+/// A trusted path on which nothing has come for so long is lost, on either side: a silence that is shorter cannot be told from none.
+pub const LOST: Duration = Duration::from_secs(7);
+/// A TPE is answered so long before it ends its session, because it has not heard from this server for as long as that outlives its trusted
+/// path. It counts from when it asked what was answered last, which may have been some seconds before what waits for an answer now.
+const IN_TIME: Duration = Duration::from_secs(5);
 /// So many refused negotiations in [`DENIALS_PERIOD`] are written one by one; the others are counted.
 pub(crate) const DENIALS: u32 = 64;
 /// See [`DENIALS`].
@@ -280,6 +286,11 @@ impl Sessions {
         self.used_labels.keys()
     }
 
+    /// How long a TPE that has a session may be kept waiting for an answer.
+    pub(crate) fn longest_answer(&self) -> Duration {
+        self.grace.max(LOST).saturating_sub(IN_TIME)
+    }
+
     pub(crate) fn number(&mut self) -> u64 {
         self.counter += 1;
         self.counter
@@ -368,6 +379,7 @@ fn show(session: &Session) -> Shown {
         id: session.record.id,
         user: session.record.user.clone(),
         device: session.record.device.clone(),
+        fingerprint: session.record.fingerprint,
         label: session.record.label.clone(),
         inner: session.record.inner.clone(),
         opened: session.record.opened,

@@ -1,6 +1,7 @@
 //! Sessions that other servers of the site have part in: those of this server that they may use, and theirs that may be
 //! used here. What is current and what is over everywhere is said by [`crate::federation::Federation`].
 
+use crate::closing::ended;
 use crate::event::*;
 use crate::federation::{Publication, Shared};
 use crate::sessions::Sessions;
@@ -131,10 +132,19 @@ impl Sessions {
         let Some(Coming { owner, granted: Granted { grant, record } }) = self.coming.remove(&id) else {
             return;
         };
-        // What an operator has said meanwhile counts.
-        let disabled = self.disabled.contains(&record.user);
-        if !durable || disabled || self.by_device.contains_key(&record.device) {
+        if !durable {
             return;
+        }
+        // What an operator has said meanwhile counts.
+        let why = if self.disabled.contains(&record.user) {
+            Some("an operator has disabled the person".to_owned())
+        } else if self.by_device.contains_key(&record.device) {
+            Some("its workstation has another session by now".to_owned())
+        } else {
+            self.barred(&record, grant.action().protected())
+        };
+        if let Some(why) = why {
+            return self.say(Output::Audit(ended(&record, &why)));
         }
         self.by_device.insert(record.device.clone(), id);
         let open = Open {

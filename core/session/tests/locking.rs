@@ -212,6 +212,39 @@ fn wrong_passwords_wait_as_at_sign_on() {
 }
 
 #[test]
+fn who_guesses_at_a_locked_session_has_its_workstation_wait_no_longer_than_that_keeps_it() {
+    // The site's grace time, less what the question before may have been earlier. Beyond it the workstation ends the session.
+    const LONGEST: Duration = Duration::from_secs(30 - 5);
+    let mut server = Server::open();
+    server.asks(Request::Lock);
+    server.password = Verified::Wrong;
+    let (mut looked_at, mut put_off) = (0, 0);
+    for _ in 0..40 {
+        server.said.clear();
+        server.asks(Request::Unlock);
+        let mut waited = Duration::ZERO;
+        while !server.said.iter().any(|said| matches!(said, Output::Reply(_, Reply::Refused(..)))) {
+            assert!(waited < LONGEST, "no answer in {waited:?}");
+            server.after(Duration::from_secs(1));
+            waited += Duration::from_secs(1);
+        }
+        if server.has_said(refused(RefusalKind::Credentials)) {
+            looked_at += 1;
+        } else {
+            put_off += 1;
+            server.after(Duration::from_secs(1));
+        }
+    }
+    assert!(looked_at > 10 && put_off > 0, "{looked_at} {put_off}");
+    assert!(server.is_locked());
+    // Who is put off is not put off for longer by asking.
+    server.after(levee_session::LONGEST_DELAY);
+    server.password = Verified::Right(None);
+    server.asks(Request::Unlock);
+    assert!(!server.is_locked());
+}
+
+#[test]
 fn an_unlocking_that_cannot_be_recorded_is_none() {
     let mut server = Server::open();
     server.asks(Request::Lock);

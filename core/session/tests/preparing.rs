@@ -114,7 +114,10 @@ fn a_label_that_cannot_run_costs_nobody_the_session_that_they_have() {
 
 #[test]
 fn a_label_that_is_not_up_in_time_costs_nobody_the_session_that_they_have() {
-    let (mut server, id) = Server::with_a_session();
+    // A workstation keeps its session for longer than a label may take.
+    let site = include_str!("../../../conf/small/site.toml");
+    let site = site.replacen("grace = \"30s\"", "grace = \"2m\"", 1);
+    let (mut server, id) = Server::with_a_session_at(&site);
     let begun = server.now;
     server.hear(level());
     let said = loop {
@@ -129,6 +132,31 @@ fn a_label_that_is_not_up_in_time_costs_nobody_the_session_that_they_have() {
     // It comes for nobody.
     assert!(is_released(&server.hear(Event::LabelUp(lower()))));
     goes_on(&mut server, id);
+}
+
+#[test]
+fn a_label_that_takes_longer_than_its_workstation_waits_for_an_answer_goes_on_without_the_session_that_there_is()
+ {
+    let (mut server, id) = Server::with_a_session();
+    let begun = server.now;
+    server.hear(level());
+    let said = loop {
+        let (_, said) = server.wait(true);
+        assert_eq!(refusal(&said), None);
+        if is_close(&said) {
+            break said;
+        }
+    };
+    // Else the workstation would end it by itself, as one whose server has gone: after 30 s, the site's grace time.
+    assert_eq!(server.now.since(begun), Duration::from_secs(25));
+    assert!(!is_needed(&said) && !is_released(&said), "its start goes on: {said:?}");
+    let cut = cuts(&server.hear(Event::VaultClosed(label(), id)));
+    let said = server.hear(Event::Cut(cut[0], Some(0)));
+    assert!(!is_needed(&said) && !is_released(&said), "{said:?}");
+    let said = server.hear(Event::LabelUp(lower()));
+    assert!(has(&said, |output| matches!(output, Output::Vault(of, ToVault::Open { .. }) if *of == lower())));
+    server.hear(Event::VaultOpened(lower(), next()));
+    assert!(server.machine.shown().map(|shown| shown.id).eq([next()]));
 }
 
 #[test]
@@ -148,6 +176,7 @@ fn what_happens_to_the_person_while_a_label_starts_counts() {
     // The session is locked, since nobody has used it for long.
     let site = include_str!("../../../conf/small/site.toml");
     let site = site.replacen("slots = 64", "slots = 64\nidle-lock = \"30s\"", 1);
+    let site = site.replacen("grace = \"30s\"", "grace = \"2m\"", 1);
     let (mut server, id) = Server::with_a_session_at(&site);
     server.hear(level());
     server.now = server.now.after(Duration::from_secs(31));

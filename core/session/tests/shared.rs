@@ -537,6 +537,30 @@ fn what_was_said_while_a_session_of_another_server_was_recorded_counts() {
         server.hear(Event::Committed(commit, durable));
         assert_eq!(server.machine.live(id).is_some(), taken, "{durable} {disabled}");
     }
+    // A posture is in force by now, which was recorded before: both in one turn, as a group of records is.
+    let posture = "[[posture]]\nname = \"siege\"\npeople = [\"mia\"]\n";
+    for (wished, taken) in [("siege", false), ("", true)] {
+        let mut server = Server::at(&format!("{SITE}{posture}"), vec![]);
+        let wish = Wish { posture: wished.parse().ok(), lasting: None, reason: String::new() };
+        server.machine.handle(Event::Posture(OperatorId(1), wish), server.now);
+        let commits = |server: &mut Server| -> Vec<CommitId> {
+            let said = std::iter::from_fn(|| server.machine.poll());
+            said.filter_map(|output| match output {
+                Output::Commit(commit, ..) => Some(commit),
+                _ => None,
+            })
+            .collect()
+        };
+        server.machine.handle(Event::Appeared(lower(1, "ws1", LABEL, "10.80.2.7")), server.now);
+        let commits = commits(&mut server);
+        assert_eq!(commits.len(), 2);
+        for commit in commits {
+            server.hear(Event::Committed(commit, true));
+        }
+        assert_eq!(server.machine.live(id).is_some(), taken, "{wished}");
+        let ended = server.log.contains(&(Action::End, Verdict::Noted));
+        assert_eq!(ended, !taken, "{:?}", server.log);
+    }
     // Somebody has a session there by now.
     let mut server = Server::new(vec![]);
     let commit = appeared(&mut server);

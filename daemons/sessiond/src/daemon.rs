@@ -99,8 +99,8 @@ pub struct Daemon {
     held: BTreeSet<ClientId>,
     /// Where redundant stacks disagree: when the next record may be written, and about how many packets it will be.
     alarms: BTreeMap<LabelName, (Time, u64)>,
-    /// The serial number of the certificate that each of the site's hosts showed last on the trusted path.
-    certificates: BTreeMap<HostName, Vec<u8>>,
+    /// By its fingerprint each certificate that one of the site's hosts has shown on the trusted path: whose, and its serial number.
+    certificates: BTreeMap<[u8; 32], (HostName, Vec<u8>)>,
     devices: Devices,
     pub(crate) rates: Rates,
     next_client: u64,

@@ -4,11 +4,11 @@ mod common;
 
 use common::*;
 use levee_ipc::Secret;
-use levee_ipc::client::{RefusalKind, Reply, Request};
+use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request};
 use levee_ipc::device::Proof;
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_ipc::operator;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 fn position(trace: &[String], what: &str) -> usize {
@@ -531,6 +531,51 @@ fn a_revoked_workstation_stays_out_whatever_was_restarted_before_the_list_came()
     site.revoked = Some(devices.list(&["ws1"]));
     let world = World::start(site);
     assert!(refused(&world));
+}
+
+/// What sessiond says to somebody who asks for a level all the same, until it hears them no more.
+fn asks_in_vain(client: &Client) {
+    let level = Request::Level(label("UNCLASSIFIED"), None);
+    let _ = client.channel().send(&ChildToSessiond::Request(level));
+    while let Some(reply) = receive::<Reply>(client.channel()) {
+        assert!(matches!(reply, Reply::Ended { .. }), "{reply:?}");
+    }
+}
+
+#[test]
+fn a_workstation_that_is_revoked_asks_for_nothing_more_though_its_connection_is_up() {
+    let world = World::start(Site::new());
+    let (client, other) = (world.connect("ws1"), world.connect("ws2"));
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    other.sign_on("ugo", UGO);
+    other.open("UNCLASSIFIED");
+    let devices = std::sync::Arc::clone(&world.place.devices);
+    world.revoke(&devices.list(&["ws1"]));
+    world.until("it has ended", |shared| shared.vaults.values().map(BTreeMap::len).sum::<usize>() == 1);
+    // The trusted path's server, which is to end the connection, hangs, or is somebody else's.
+    asks_in_vain(&client);
+    assert!(matches!(other.level("UNCLASSIFIED"), Reply::Opened(_)), "another one's goes on");
+}
+
+#[test]
+fn of_a_workstation_that_was_enrolled_anew_what_the_revoked_certificate_began_ends_and_nothing_else() {
+    let world = World::start(Site::new());
+    let devices = std::sync::Arc::clone(&world.place.devices);
+    let old = world.connect("ws1");
+    old.sign_on("ada", ADA);
+    old.open("SECRET");
+    devices.enrol_anew("ws1", "ws1 anew");
+    let new = world.connect("ws1");
+    world.revoke(&devices.list(&["ws1"]));
+    world.until("it has ended", |shared| shared.vaults.values().all(BTreeMap::is_empty));
+    asks_in_vain(&old);
+    new.sign_on("ada", ADA);
+    new.open("SECRET");
+    // Once more, by the same list: what the new one has begun stays.
+    world.revoke(&devices.list(&["ws1"]));
+    assert!(matches!(new.call(Request::Status), Reply::Status(status) if status.session.is_some()));
+    assert_eq!(world.sessions_in_vaults(), 1);
 }
 
 #[test]

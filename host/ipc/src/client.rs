@@ -32,7 +32,7 @@ pub const MAX_FRAME: usize = 16 * 1024;
 pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// A trusted path on which nothing has come for so long is lost, on either side: three keep-alives and TCP's attempts
 /// to send them again. A session's grace time begins then.
-pub const SILENCE: Duration = Duration::from_secs(7);
+pub const SILENCE: Duration = levee_session::LOST;
 
 /// tps → sessiond, on the parent's own channel.
 #[derive(Debug, Serialize, Deserialize)]

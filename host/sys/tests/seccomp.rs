@@ -182,23 +182,89 @@ fn no_filter_lets_a_close_wait() {
 }
 
 #[test]
-fn an_upflow_stage_that_watches_what_has_only_a_name_dies() {
+fn an_upflow_stage_that_watches_what_has_only_a_name_or_who_reads_dies() {
     let (add, only_directories) = (libc::FAN_MARK_ADD, libc::FAN_MARK_ONLYDIR);
     let flags = i64::from(add | only_directories);
-    let mark = |flags, directory, path| {
-        move || errno(libc::SYS_fanotify_mark, [-1, flags, libc::FAN_MODIFY.cast_signed(), directory, path])
+    let mark = |flags, events: u64, directory, path| {
+        move || errno(libc::SYS_fanotify_mark, [-1, flags, events.cast_signed(), directory, path])
     };
+    let changes = libc::FAN_CREATE
+        | libc::FAN_DELETE
+        | libc::FAN_MOVED_FROM
+        | libc::FAN_MOVED_TO
+        | libc::FAN_MODIFY
+        | libc::FAN_ATTRIB
+        | libc::FAN_CLOSE_WRITE
+        | libc::FAN_EVENT_ON_CHILD
+        | libc::FAN_ONDIR;
     // The descriptor is none; a filter that lets the call through shows in that.
-    assert_eq!(under(UPFLOW, mark(flags, 0, 0)), Exit::Status(libc::EBADF));
-    // The second path has zeros in its low half.
-    for (flags, directory, path) in [
-        (flags, 0, 1),
-        (flags, 0, 1 << 32),
-        (flags, i64::from(libc::AT_FDCWD), 0),
-        (i64::from(add | libc::FAN_MARK_FILESYSTEM), 0, 0),
+    assert_eq!(under(UPFLOW, mark(flags, changes, 0, 0)), Exit::Status(libc::EBADF));
+    // The second path has zeros in its low half. Labels above read what the first stage writes: it is not to see that.
+    for (flags, events, directory, path) in [
+        (flags, changes, 0, 1),
+        (flags, changes, 0, 1 << 32),
+        (flags, changes, i64::from(libc::AT_FDCWD), 0),
+        (i64::from(add | libc::FAN_MARK_FILESYSTEM), changes, 0, 0),
+        (flags, changes | libc::FAN_OPEN, 0, 0),
+        (flags, changes | libc::FAN_ACCESS, 0, 0),
+        (flags, changes | libc::FAN_CLOSE_NOWRITE, 0, 0),
+        (flags, libc::FAN_OPEN | libc::FAN_ONDIR | libc::FAN_EVENT_ON_CHILD, 0, 0),
     ] {
-        let exit = under(UPFLOW, mark(flags, directory, path));
-        assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{flags} {directory} {path}");
+        let exit = under(UPFLOW, mark(flags, events, directory, path));
+        assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{flags} {events:x} {directory} {path}");
+    }
+}
+
+/// futex(2) on a word of this program's own code: a page of a file, which every process has that runs the program.
+fn on_a_common_page(operation: libc::c_int, patience: Duration) -> i64 {
+    let word = (number as fn(&str) -> libc::c_long as usize) & !3;
+    // SAFETY: aligned, and code of this program, which can be read and which nobody changes.
+    let value = unsafe { *(word as *const u32) };
+    let value = if operation == libc::FUTEX_WAIT { value } else { 1 };
+    let limit = libc::timespec { tv_sec: patience.as_secs().cast_signed(), tv_nsec: 0 };
+    // SAFETY: the word and the limit are there during the call, which writes to neither.
+    unsafe { libc::syscall(libc::SYS_futex, word, operation, value, &raw const limit, 0, 0) }
+}
+
+#[test]
+fn no_two_processes_of_levees_meet_on_a_page_of_their_program() {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let killed = Exit::Signal(libc::SIGSYS);
+    for (name, text) in ALL.into_iter().filter(|(name, _)| *name != "service") {
+        // As vaults, mediators, loggers and stages of upflow at two labels would, taken over.
+        let below = fork(|| match Sandbox::new(text).enter() {
+            Ok(()) => i32::from(on_a_common_page(libc::FUTEX_WAIT, PATIENCE) != 0),
+            Err(_) => 99,
+        });
+        let above = under(text, || {
+            let until = std::time::Instant::now() + PATIENCE;
+            while std::time::Instant::now() < until {
+                if on_a_common_page(libc::FUTEX_WAKE, PATIENCE) > 0 {
+                    return 0;
+                }
+            }
+            1
+        });
+        let below = below.unwrap().wait(Duration::from_secs(20)).unwrap().expect("it ends");
+        assert_eq!(above, killed, "{name}: one woke another");
+        // Who has threads waits for their ends, and hears nobody else.
+        let waits = ["fsd", "sessiond"].contains(&name);
+        assert_eq!(below, if waits { Exit::Status(1) } else { killed }, "{name}");
+    }
+}
+
+#[test]
+fn no_daemon_has_of_the_machines_pages_or_has_all_processors_interrupted() {
+    for (name, text) in ALL.into_iter().filter(|(name, _)| *name != "service") {
+        let flags = i64::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB);
+        for (what, call) in [
+            ("a huge page", (libc::SYS_mmap, [0, 2 << 20, 3, flags, -1])),
+            ("pages made one", (libc::SYS_madvise, [0, 4096, i64::from(libc::MADV_MERGEABLE), 0, 0])),
+            ("small pages made a large one", (libc::SYS_madvise, [0, 4096, 25, 0, 0])),
+        ] {
+            let exit = under(text, || errno(call.0, call.1));
+            assert_eq!(exit, Exit::Signal(libc::SIGSYS), "{name}: {what}");
+        }
     }
 }
 

@@ -13,8 +13,8 @@ fn read(pid: u32, file: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a process has, each as what it is and where: open files, directories, namespaces, mounts, control groups, its process group and
-/// session, uids and gids.
+/// What a process has, each as what it is and where: open files, files of which it has pages, directories, namespaces, mounts, control
+/// groups, its process group and session, uids and gids.
 pub fn things(process: &Process) -> BTreeMap<String, Vec<String>> {
     let mut things: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |thing: String, place: String| things.entry(thing).or_default().push(place);
@@ -30,6 +30,14 @@ pub fn things(process: &Process) -> BTreeMap<String, Vec<String>> {
             let name = if name.starts_with('/') || name.starts_with("anon") { name } else { String::new() };
             add(format!("inode {}:{} {name}", seen.dev(), seen.ino()), place(&format!("fd {number}")));
         }
+    }
+    for line in read(pid, "maps").lines() {
+        // «7f01-7f02 r-xp 00000000 08:01 1234    /usr/lib/libc.so.6»: what is of no file has no inode.
+        let mut fields = line.split_whitespace().skip(3);
+        let (Some(device), Some(inode)) = (fields.next(), fields.next().filter(|inode| *inode != "0")) else {
+            continue;
+        };
+        add(format!("page {device}:{inode} {}", fields.next().unwrap_or_default()), place("mapped"));
     }
     for what in ["cwd", "root"] {
         if let Ok(seen) = fs::metadata(format!("/proc/{pid}/{what}")) {

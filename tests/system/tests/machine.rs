@@ -166,6 +166,16 @@ fn is_confined(world: &World) {
         "a port each for process 1 and documents: {links:?}"
     );
 
+    // What is behind the end of its disks is the host's.
+    let disks = std::fs::read_dir(proc("fd")).expect("its descriptors").flatten().map(|entry| entry.path());
+    let disks =
+        disks.filter(|fd| std::fs::read_link(fd).is_ok_and(|to| to.to_string_lossy().ends_with(".img")));
+    let largest = disks.filter_map(|fd| Some(std::fs::metadata(fd).ok()?.len())).max().expect("a disk");
+    let limits = read("limits");
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size")).expect("a limit");
+    let limit: Vec<&str> = limit.split_whitespace().take(2).collect();
+    assert_eq!(limit, [&*largest.to_string(); 2]);
+
     for line in read("mountinfo").lines() {
         let (place, source) = line.split_once(" - ").expect("a mount");
         let fields: Vec<&str> = place.split(' ').collect();

@@ -2,7 +2,7 @@
 //! is running.
 
 use levee_ipc::client::SILENCE;
-use levee_system::{World, eventually, text};
+use levee_system::{World, eventually, host, sh, text};
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -210,6 +210,23 @@ fn a_workstation_whose_certificate_is_revoked_loses_its_session_and_gets_no_othe
         "the end is audited:\n{shown}"
     );
     assert!(shown.lines().any(|line| line.contains("revocation list")), "and so is the list:\n{shown}");
+}
+
+#[test]
+fn a_revoked_workstation_gets_no_other_session_though_the_trusted_paths_server_hangs() {
+    let world = World::up("hangs", SITE, &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    let (site, state, run) = (world.path("site.toml"), text(&world.path("state")), text(&world.path("run")));
+    world.levee(&["enrol", "revoke", &text(&site), "ws1", "--state", &state, "--days", "9"]).ok();
+    // It is to end the connections of all workstations, which then show their certificates again.
+    let tps = host::child(world.server_pid(), "levee-tps").pid.to_string();
+    sh("kill", &["-STOP", &tps]).ok();
+    world.levee(&["reload", "--run", &run]);
+    eventually(Duration::from_secs(20), "its session is over", || world.status()["session_count"] == 0);
+    world.tpe("ws1", &["level", LOW]).refused();
+    assert_eq!(world.status()["session_count"], 0);
+    sh("kill", &["-CONT", &tps]).ok();
 }
 
 #[test]

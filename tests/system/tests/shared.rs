@@ -161,18 +161,23 @@ fn allowed(thing: &str, of: &Placed) -> bool {
     if anonymous || time {
         return true;
     }
+    // Its program and its libraries are the host's: process 1 is levee's, and a service has no name for what that maps.
+    let of_process_1 = thing.starts_with("page ") && of.process.name == "levee-init";
     // What follows is of levee's own processes alone. Landlock lets them open nothing, and their filters let them lock and watch
-    // nothing (no flock, no fcntl but F_GETFD, no inotify), so that a common inode or mount is only a name.
-    of.own
+    // nothing (no flock, no fcntl but F_GETFD, no inotify, no word of a page on which they would wait or wake: sys
+    // `no_two_processes_of_levees_meet_on_a_page_of_their_program`), so that a common inode, page or mount is only a name.
+    let of_levees = of.own
         && (["mnt", "pid", "pid_for_children", "cgroup", "user"]
-        .iter()
-        .any(|kind| thing.starts_with(&format!("namespace {kind}:")))
-        || thing.starts_with("mount ")
-        || thing.starts_with("directory cwd")
-        || thing.starts_with("directory root")
-        || (thing.starts_with("inode ") && thing.ends_with("/dev/net/tun"))
-        // Low is read by who dominates it: the snapshot is what one stage of upflow writes and the other reads.
-        || (thing.starts_with("inode ") && of.process.name == "levee-upflow"))
+            .iter()
+            .any(|kind| thing.starts_with(&format!("namespace {kind}:")))
+            || thing.starts_with("mount ")
+            || thing.starts_with("page ")
+            || thing.starts_with("directory cwd")
+            || thing.starts_with("directory root")
+            || (thing.starts_with("inode ") && thing.ends_with("/dev/net/tun"))
+            // Low is read by who dominates it: the snapshot is what one stage of upflow writes and the other reads.
+            || (thing.starts_with("inode ") && of.process.name == "levee-upflow"));
+    of_process_1 || of_levees
 }
 
 #[test]
@@ -190,7 +195,9 @@ fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_sessio
             }
         }
     }
-    for kind in ["inode", "directory", "namespace", "mount", "control", "session", "process", "uid", "gid"] {
+    for kind in
+        ["inode", "page", "directory", "namespace", "mount", "control", "session", "process", "uid", "gid"]
+    {
         assert!(compared.contains(kind), "no {kind} was looked at: {compared:?}");
     }
     let common: Vec<String> = seen

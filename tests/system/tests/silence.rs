@@ -1,7 +1,7 @@
 //! A workstation that the server does not hear ends its session by its own clock, no later than the server does: no program
 //! goes on at the level, and no file of it stays.
 
-use levee_system::{World, eventually, sh};
+use levee_system::{World, eventually, sh, typed};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -69,4 +69,18 @@ fn a_session_ends_though_the_agent_that_should_have_ended_it_hangs() {
     sh("kill", &["-CONT", agent]).ok();
     eventually(Duration::from_secs(10), "its person hears of it", || program.try_wait().unwrap().is_some());
     world.run("ws1", &["true"]).refused();
+}
+
+#[test]
+fn who_guesses_at_a_locked_session_does_not_have_its_workstation_take_the_server_for_gone() {
+    let (world, mut program) = world("guesses");
+    world.tpe("ws1", &["lock"]).ok();
+    // After a few each waits twice as long as the one before, and the workstation keeps its session for nine seconds without an answer.
+    for guess in 0..12 {
+        let mut unlock = world.tpe_command("ws1", &["unlock", "--password-stdin"]);
+        typed(&mut unlock, "a guess at it").refused();
+        assert!(program.try_wait().unwrap().is_none() && !inside(&world).is_empty(), "guess {guess}");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(world.status()["sessions"][0]["locked"], true);
 }

@@ -5,6 +5,7 @@ use levee_system::things::{things, told};
 use levee_system::{World, eventually, sh, text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -33,7 +34,13 @@ fn is_anybodys(thing: &str) -> bool {
     });
     let named = thing.starts_with("inode ")
         && ["anon_inode:", "/dev/net/tun", "/dev/null"].iter().any(|name| thing.contains(name));
-    hosts || named || thing.starts_with("mount ") || thing.starts_with("directory ")
+    // Levee's own programs and their libraries, which the host has once, and of whose pages no filter of theirs lets them wait or wake.
+    let program =
+        thing.strip_prefix("page ").and_then(|page| page.split_once(' ')).is_some_and(|(at, path)| {
+            let inode = fs::metadata(path).map(|seen| seen.ino().to_string());
+            inode.is_ok_and(|inode| at.ends_with(&format!(":{inode}")))
+        });
+    hosts || named || program || thing.starts_with("mount ") || thing.starts_with("directory ")
 }
 
 /// All processes below a server's warden.

@@ -282,8 +282,9 @@ fn the_repository_speaks_of_levee_alone() {
     none(&problems);
 }
 
-/// Lines that may run as root on a host. Who needs more takes others away, or says here why not.
-const ROOT: usize = 10_200;
+/// Lines that may run as root on a host. Who needs more takes others away, or says here why not. (20 more since the disks of a machine have
+/// an end for whoever takes its QEMU over: the limit is set where process 1 begins, since nobody may set one later.)
+const ROOT: usize = 10_220;
 
 /// Where the warden's files are.
 const WARDEN: &str = "daemons/warden/src/";

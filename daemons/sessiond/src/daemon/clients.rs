@@ -40,8 +40,8 @@ pub(super) enum Shown {
     Tls([u8; 32]),
     /// The device is to sign this number for that connection.
     Asked { exporter: [u8; 32], nonce: [u8; 32] },
-    /// The device has proved that it is this one.
-    Device(HostName),
+    /// The device has proved that it is this one, by a certificate of this serial number.
+    Device(HostName, Vec<u8>),
 }
 
 pub(super) struct Client {
@@ -53,9 +53,14 @@ pub(super) struct Client {
 impl Client {
     fn device(&self) -> Option<&HostName> {
         match &self.shown {
-            Shown::Device(device) => Some(device),
+            Shown::Device(device, _) => Some(device),
             Shown::Nothing | Shown::Tls(_) | Shown::Asked { .. } => None,
         }
+    }
+
+    /// Whether it has shown one of these certificates.
+    pub(super) fn has_shown(&self, is_one: impl Fn(&[u8]) -> bool) -> bool {
+        matches!(&self.shown, Shown::Device(_, serial) if is_one(serial))
     }
 }
 
@@ -164,7 +169,7 @@ impl Daemon {
                     // Refused, or more than there may be, it is not known to the state machine and will be disconnected.
                     return self.hear_proof(id, *proof, &nonce, &exporter);
                 }
-                (ChildToSessiond::Request(asked), Shown::Device(_)) => self.hear_request(id, asked),
+                (ChildToSessiond::Request(asked), Shown::Device(..)) => self.hear_request(id, asked),
                 _ => {
                     self.counts.add_many("a trusted path out of order", 1, self.clock.now());
                     return self.drop_client(id);
@@ -181,10 +186,10 @@ impl Daemon {
         match proved {
             Ok(passport) => {
                 let Passport { device, serial, fingerprint, .. } = passport;
-                client.shown = Shown::Device(device.clone());
+                client.shown = Shown::Device(device.clone(), serial.clone());
                 client.link.send(client::Reply::Alive);
                 if self.site.host(&device).is_some() {
-                    self.certificates.insert(device.clone(), serial);
+                    self.certificates.insert(fingerprint, (device.clone(), serial));
                 }
                 self.handle(Event::Hello { client: id, device, fingerprint });
             }

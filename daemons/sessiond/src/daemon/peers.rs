@@ -1,6 +1,6 @@
 //! Levee's other processes: what warden, keyer, vaults and signer say, and what becomes of one that is lost.
 
-use super::{Daemon, Source};
+use super::{Client, Daemon, Source};
 use crate::audit::Weight;
 use crate::known::Subject;
 use levee_daemon::{Fatal, Lost, TURN};
@@ -12,6 +12,7 @@ use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
 use levee_policy::audit::{Action, Event as Entry, PPK, Verdict, ppk_used};
 use levee_policy::{HostName, LabelName};
 use levee_session::{CutId, Event, OperatorId};
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -46,23 +47,38 @@ impl Daemon {
         }
     }
 
-    /// A revocation list has come: the sessions of whom it names end now, with an IKE SA or without. A device is known by the
-    /// certificate that it showed last; the session of one that has shown none since sessiond started may be named, and ends.
+    /// A revocation list has come. What it names has no session from now on, with an IKE SA or without, and asks for nothing more: that the
+    /// trusted path's server ends its connection is not waited for. A session is known by the certificate that its device showed; one whose
+    /// certificate nobody has shown since sessiond started may be named, and ends.
     pub(super) fn revocations(&mut self, fd: &OwnedFd) {
         if self.devices.believe(fd).is_err() {
             // The trusted path and the keyer go by the one before it, too.
             return self.counts.add_many("revocation lists that cannot be read", 1, self.clock.now());
         }
         self.look_at(&Subject::Revocations);
-        let named = self.certificates.iter().filter(|(_, serial)| self.devices.is_revoked(serial));
-        let named: Vec<HostName> = named.map(|(device, _)| device.clone()).collect();
+        let Self { certificates, devices, machine, .. } = self;
+        let all = certificates.values();
+        let named = all.filter(|(_, serial)| devices.is_revoked(serial)).map(|(device, _)| device.clone());
+        let mut named: BTreeSet<HostName> = named.collect();
+        let mut unseen = BTreeSet::new();
+        for session in machine.shown() {
+            match certificates.get(&session.fingerprint) {
+                None => drop(unseen.insert(session.device)),
+                Some((_, serial)) if devices.is_revoked(serial) => drop(named.insert(session.device)),
+                // By another one, which it has had since.
+                Some(_) => drop(named.remove(&session.device)),
+            }
+        }
         for device in named {
             self.handle(Event::Revoked(device));
         }
-        let unseen = self.machine.shown().map(|shown| shown.device);
-        let unseen: Vec<HostName> = unseen.filter(|device| !self.certificates.contains_key(device)).collect();
         for device in unseen {
             self.handle(Event::Unproved(device));
+        }
+        let is_named = |client: &Client| client.has_shown(|serial| self.devices.is_revoked(serial));
+        let out = self.clients.iter().filter(|(_, client)| is_named(client)).map(|(id, _)| *id);
+        for client in out.collect::<Vec<_>>() {
+            self.drop_client(client);
         }
     }
 

@@ -31,10 +31,13 @@ impl Devices {
         let mut keys = self.keys.lock().unwrap();
         let fresh = || (KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap(), device.as_bytes().to_vec());
         let (key, serial) = keys.entry(device.to_owned()).or_insert_with(fresh);
+        // Each certificate has another.
+        let mut fingerprint = [5; 32];
+        fingerprint.iter_mut().zip(&*serial).for_each(|(to, from)| *to = *from);
         let mut passport = Passport {
             device: HostName::new(device).unwrap(),
             serial: serial.clone(),
-            fingerprint: [5; 32],
+            fingerprint,
             not_after: u64::MAX / 2000,
             curve: Curve::P256,
             point: key.public_key_raw().to_vec(),
@@ -42,6 +45,12 @@ impl Devices {
         change(&mut passport);
         let signature = self.authority.key().sign(&passport.message().unwrap()).unwrap();
         Sealed { passport, signature }
+    }
+
+    /// The device has another key from now on, and a certificate of this serial number.
+    pub fn enrol_anew(&self, device: &str, serial: &str) {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        self.keys.lock().unwrap().insert(device.to_owned(), (key, serial.as_bytes().to_vec()));
     }
 
     /// A device's signature for one connection.
@@ -57,7 +66,7 @@ impl Devices {
         Proof { sealed: self.passport(device, |_| {}), signature }
     }
 
-    /// A revocation list that names these devices' certificates.
+    /// A revocation list that names certificates of these serial numbers: a device's first has its name.
     pub fn list(&self, revoked: &[&str]) -> String {
         let now = time::OffsetDateTime::now_utc();
         let entry = |device: &&str| RevokedCertParams {

@@ -66,6 +66,14 @@ impl Plan {
         ]);
         Self { label: spec.label.clone(), outside, inside }
     }
+
+    /// The same, of which nothing writes a file beyond this size.
+    #[must_use]
+    pub fn with_files_up_to(mut self, bytes: u64) -> Self {
+        let last = self.outside.iter().position(|step| *step == Outside::Process1);
+        self.outside.insert(last.unwrap_or(self.outside.len()), Outside::FilesUpTo(bytes));
+        self
+    }
 }
 
 /// The groups of the compartment's filter. Process 1 knows its children by descriptor; what it starts does not have that

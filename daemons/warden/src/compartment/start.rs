@@ -111,6 +111,7 @@ impl Compartment {
         let mut mounts: Vec<Mount> = Vec::new();
         let mut channel: Option<Channel> = None;
         let mut contexts: Option<&Contexts> = None;
+        let mut largest = None;
         for step in &plan.outside {
             let done: Result<()> = match step {
                 Outside::ControlGroup { name, memory, processes, cpu_percent } => {
@@ -136,9 +137,13 @@ impl Compartment {
                     })
                 }
                 Outside::Programs { path } => programs(path, contexts).map(|mount| mounts.push(mount)),
+                Outside::FilesUpTo(bytes) => {
+                    largest = Some(*bytes);
+                    Ok(())
+                }
                 Outside::Process1 => {
-                    let cgroup = parts.cgroup.as_ref();
-                    process_1(init, network, user.as_ref(), &mounts, cgroup, log).map(|(child, ours)| {
+                    let built = (user.as_ref(), mounts.as_slice(), parts.cgroup.as_ref());
+                    process_1(init, network, built, largest, log).map(|(child, ours)| {
                         parts.child = Some(Arc::new(child));
                         channel = Some(ours);
                     })
@@ -464,9 +469,8 @@ fn programs(path: &Path, contexts: Option<&Contexts>) -> Result<Mount> {
 fn process_1(
     init: &Path,
     network: &Network,
-    user: Option<&OwnedFd>,
-    mounts: &[Mount],
-    cgroup: Option<&Cgroup>,
+    (user, mounts, cgroup): (Option<&OwnedFd>, &[Mount], Option<&Cgroup>),
+    largest: Option<u64>,
     log: BorrowedFd<'_>,
 ) -> Result<(Child, Channel)> {
     let missing = |what: &str| Error::invalid("start process 1", format!("the plan has no {what} yet"));
@@ -487,6 +491,7 @@ fn process_1(
     program.new_keyring = true;
     // Not the warden's own, which depends on how it was started.
     program.limits.push((Resource::Nofile, levee_policy::site::Limits::DESCRIPTORS));
+    program.limits.extend(largest.map(|bytes| (Resource::Fsize, bytes)));
     Ok((program.start()?, ours))
 }
 

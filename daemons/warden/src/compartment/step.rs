@@ -46,6 +46,9 @@ pub enum Outside {
         /// The image.
         path: PathBuf,
     },
+    /// Have nothing that runs there write a file beyond this size. Who is given an image as a file could make it larger than it was made,
+    /// at the expense of the host's disk.
+    FilesUpTo(u64),
     /// Start process 1 in new mount, pid, IPC and UTS namespaces and the compartment's network namespace, in
     /// the control group, with a session keyring of its own.
     Process1,
@@ -193,6 +196,7 @@ impl fmt::Display for Outside {
             Self::Programs { path } => {
                 write!(f, "mount the programs {} read-only, by a block device of its own", path.display())
             }
+            Self::FilesUpTo(bytes) => write!(f, "write no file beyond {bytes} bytes"),
             Self::Process1 => f.write_str(
                 "start process 1: new mount, pid, IPC and UTS namespaces, the compartment's network, its control \
                  group, a fresh session keyring",

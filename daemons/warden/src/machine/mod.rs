@@ -85,17 +85,21 @@ pub fn begin(
     let (ours, theirs) = port(network)?;
     let (out, out_theirs) = port(network)?;
     let programs = File::open(&plan.programs).map_err(|e| Error::new("open the programs of a machine", e))?;
+    let own = Store::disk(&plan.own)?;
+    let copies = plan.below.as_deref().map(Store::disk).transpose()?;
+    // QEMU writes no further than its disks go: the room behind them is others'.
+    let largest = largest([Some(&own), copies.as_ref()]).map_err(|e| Error::new("measure a disk", e))?;
     let mut made = vec![
         (Descriptor::Tap, tap),
         (Descriptor::Port(CONTROL_PORT), theirs),
         (Descriptor::Port(OUT_PORT), out_theirs),
-        (Descriptor::Own, Store::disk(&plan.own)?.into()),
+        (Descriptor::Own, own.into()),
         (Descriptor::Programs, programs.into()),
     ];
     let mut below = None;
-    if let Some(copies) = &plan.below {
+    if let Some(copies) = copies {
         let (ours, theirs) = port(network)?;
-        made.extend([(Descriptor::Port(IN_PORT), theirs), (Descriptor::Below, Store::disk(copies)?.into())]);
+        made.extend([(Descriptor::Port(IN_PORT), theirs), (Descriptor::Below, copies.into())]);
         below = Some(ours);
     }
     let take = |what| made.iter().position(|(known, _)| *known == what).map(|at| made.swap_remove(at).1);
@@ -108,8 +112,15 @@ pub fn begin(
     let mut first: Vec<_> = steps.map(|batch| (ToInit::Within(batch), Vec::new())).collect();
     first.push((ToInit::Machine(Box::new((plan.hardware, plan.whole.clone()))), fds));
     first.extend(logs.into_iter().map(|log| (ToInit::Log, vec![log])));
-    let compartment = Compartment::begin(&plan.host, network, init, log, first)?;
+    let host = plan.host.clone().with_files_up_to(largest);
+    let compartment = Compartment::begin(&host, network, init, log, first)?;
     Ok((compartment, Documents { out: Some(out), below }))
+}
+
+/// The size of the largest of these files.
+fn largest(disks: [Option<&File>; 2]) -> std::io::Result<u64> {
+    let sizes = disks.into_iter().flatten().map(|disk| Ok(disk.metadata()?.len()));
+    Ok(sizes.collect::<std::io::Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
 }
 
 /// A stream of bytes: our end, which does not block, and QEMU's. Both are of the compartment's network, not of the host's.
