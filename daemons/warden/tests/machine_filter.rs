@@ -5,20 +5,19 @@ mod common;
 use std::os::fd::AsFd;
 
 use common::Lab;
-use levee_warden::compartment::proto::{Profile, Start};
-use levee_warden::compartment::{Compartment, Event, SERVICE_UID};
+use levee_warden::compartment::service::{Launch, Profile};
+use levee_warden::compartment::{Compartment, Event};
 
 /// Status of a program that the kernel ends because of a system call: SIGSYS.
 const ENDED: u8 = 128 + 31;
 
 fn status(lab: &Lab, compartment: &mut Compartment, script: &str) -> u8 {
     let null = std::fs::File::open("/dev/null").unwrap();
-    let start = Start {
+    let start = Launch {
         ticket: 5,
         program: "/usr/bin/perl".into(),
         argv: vec!["perl".into(), "-e".into(), script.into()],
         env: Vec::new(),
-        uid: SERVICE_UID,
         input: false,
         terminal: false,
         filter: Profile::Machine,
