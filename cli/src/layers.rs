@@ -10,7 +10,7 @@ use levee_policy::layers::{
     Evidence, Judgement, Layer, Line, Part, Rule, SECOND_CIPHER, SECOND_EXCHANGE, Seen, judge,
 };
 use levee_policy::site::{Cipher, Suites};
-use running::Running;
+use running::ServerProcesses;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
     if !site.vault().has_second_tunnel() {
         return Vec::new();
     }
-    let running = Running::find(state);
+    let running = ServerProcesses::find(state);
     let (mut within, mut around) = (Layer::default(), Layer::default());
     let names = |names: &[&'static str]| names.to_vec();
     let agreeing: &[&str] = if site.vault().agrees_anywhere() { &AGREEING } else { &[] };
@@ -83,7 +83,7 @@ fn program_of(layer: &mut Layer, path: &Path) {
 }
 
 /// What one host cannot have twice.
-fn common(layer: &mut Layer, running: Option<&Running>) {
+fn common(layer: &mut Layer, running: Option<&ServerProcesses>) {
     let seen = Seen::Running;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let host = read("/proc/sys/kernel/hostname");
@@ -96,7 +96,7 @@ fn common(layer: &mut Layer, running: Option<&Running>) {
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("this host's", |(_, model)| model);
     layer.add(Part::Processor, Evidence::found([model], "this host", seen));
-    let stack = running.map_or_else(|| "the warden's".to_owned(), Running::namespace);
+    let stack = running.map_or_else(|| "the warden's".to_owned(), ServerProcesses::namespace);
     layer.add(Part::Stack, Evidence::found([stack], "the tunnels' sockets", seen));
 }
 
@@ -156,7 +156,7 @@ fn keys(layer: &mut Layer, directory: &Path, chain: &str, key: &str, authority: 
 }
 
 /// Where each layer can be reached.
-fn ways(site: &Site, within: &mut Layer, around: &mut Layer, running: Option<&Running>) {
+fn ways(site: &Site, within: &mut Layer, around: &mut Layer, running: Option<&ServerProcesses>) {
     let server = site.server();
     let Some(running) = running else {
         within.add(Part::Way, Evidence::found(["127.0.0.1"], "the warden's table", Seen::OnDisk));

@@ -23,7 +23,7 @@ pub struct Posture {
 enum Command {
     /// Put a posture of the site file in force: when this returns, no tunnel has keys from before and no session is left that it does not allow
     Set(Set),
-    Plan(plan::Plan),
+    Plan(plan::PosturePlan),
     /// Show what is in force
     Show {
         #[command(flatten)]

@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 /// The processes of one server.
-pub struct Running {
+pub struct ServerProcesses {
     warden: u32,
     /// Name and number of each below it.
     below: Vec<(String, u32)>,
 }
 
-impl Running {
+impl ServerProcesses {
     /// The server whose state directory this is, if it runs and may be looked at.
     pub fn find(state: &Path) -> Option<Self> {
         let state = fs::canonicalize(state).ok()?;

@@ -17,7 +17,7 @@ use crate::running::Running;
 
 /// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]
-pub struct Plan {
+pub struct PosturePlan {
     /// The posture, as the site file names it; `default` ends all of them
     posture: String,
     #[command(flatten)]
@@ -93,7 +93,7 @@ struct SessionPlan {
     gigabyte_us_then: Option<u64>,
 }
 
-impl Plan {
+impl PosturePlan {
     /// Runs the command.
     pub fn run(&self) -> Result<ExitCode, String> {
         let file = Running::of(&self.which.run()?)?.config;

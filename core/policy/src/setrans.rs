@@ -15,16 +15,16 @@ pub struct Translations(BTreeMap<String, Class>);
 
 /// Why a translation file is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct NoTranslation {
     /// The line, from 1.
     pub line: usize,
     /// Why.
-    pub kind: FaultKind,
+    pub kind: NoTranslationKind,
 }
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FaultKind {
+pub enum NoTranslationKind {
     /// It has no `=`.
     NoName,
     /// What stands before `=` is neither a level nor a range.
@@ -37,22 +37,24 @@ pub enum FaultKind {
     Composed,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for NoTranslation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.kind {
-            FaultKind::NoName => f.write_str("no name: write `s5:c0,c7=NAME`"),
-            FaultKind::Level(why) => write!(f, "{why}"),
-            FaultKind::Name => {
+            NoTranslationKind::NoName => f.write_str("no name: write `s5:c0,c7=NAME`"),
+            NoTranslationKind::Level(why) => write!(f, "{why}"),
+            NoTranslationKind::Name => {
                 f.write_str("a name is not empty and has no `=`, `#`, `-` or control character")
             }
-            FaultKind::Twice => f.write_str("an earlier line gives another level this name"),
-            FaultKind::Composed => f.write_str("names that are composed are not read; list each level's"),
+            NoTranslationKind::Twice => f.write_str("an earlier line gives another level this name"),
+            NoTranslationKind::Composed => {
+                f.write_str("names that are composed are not read; list each level's")
+            }
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for NoTranslation {}
 
 /// Words that stand where a level does, and make the file one that composes names.
 const COMPOSING: [&str; 9] =
@@ -63,33 +65,33 @@ impl Translations {
     ///
     /// # Errors
     /// The first line that is refused.
-    pub fn parse(text: &str) -> Result<Self, Fault> {
+    pub fn parse(text: &str) -> Result<Self, NoTranslation> {
         let mut names = BTreeMap::new();
         for (line, number) in text.split('\n').zip(1..) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let fault = |kind| Fault { line: number, kind };
-            let (level, name) = line.split_once('=').ok_or_else(|| fault(FaultKind::NoName))?;
+            let fault = |kind| NoTranslation { line: number, kind };
+            let (level, name) = line.split_once('=').ok_or_else(|| fault(NoTranslationKind::NoName))?;
             let (level, name) = (level.trim_end(), name.trim_start());
             if COMPOSING.contains(&level) {
-                return Err(fault(FaultKind::Composed));
+                return Err(fault(NoTranslationKind::Composed));
             }
-            let read = |text| parse_class(text).map_err(|why| fault(FaultKind::Level(why)));
+            let read = |text| parse_class(text).map_err(|why| fault(NoTranslationKind::Level(why)));
             if let Some((low, high)) = level.split_once('-') {
                 let (low, high) = (read(low)?, read(high)?);
                 if !high.dominates(&low) {
-                    return Err(fault(FaultKind::Level(SelinuxError::EmptyRange)));
+                    return Err(fault(NoTranslationKind::Level(SelinuxError::EmptyRange)));
                 }
                 continue;
             }
             let class = read(level)?;
             if !is_name(name) {
-                return Err(fault(FaultKind::Name));
+                return Err(fault(NoTranslationKind::Name));
             }
             if names.get(name).is_some_and(|earlier| *earlier != class) {
-                return Err(fault(FaultKind::Twice));
+                return Err(fault(NoTranslationKind::Twice));
             }
             names.insert(name.to_owned(), class);
         }

@@ -1,6 +1,6 @@
 //! SELinux's translation file, read and written.
 
-use levee_policy::setrans::{FaultKind, Translations, line};
+use levee_policy::setrans::{NoTranslationKind, Translations, line};
 use levee_policy::{CategorySet, Class, selinux};
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ s2:c0,c1=AB
 s2:c0.c2=A B C
 ";
 
-fn kind(text: &str) -> (usize, FaultKind) {
+fn kind(text: &str) -> (usize, NoTranslationKind) {
     let fault = Translations::parse(text).unwrap_err();
     (fault.line, fault.kind)
 }
@@ -45,17 +45,17 @@ fn each_name_of_a_single_level_has_it_and_a_range_names_none() {
 
 #[test]
 fn what_a_line_does_not_say_by_itself_is_refused_with_its_line() {
-    assert_eq!(kind("s0=LOW\ns1"), (2, FaultKind::NoName));
+    assert_eq!(kind("s0=LOW\ns1"), (2, NoTranslationKind::NoName));
     for composed in ["Base=Levels", "Include=/etc/other", "ModifierGroup=G", "Domain=D"] {
-        assert_eq!(kind(&format!("\n{composed}\n")), (2, FaultKind::Composed), "{composed}");
+        assert_eq!(kind(&format!("\n{composed}\n")), (2, NoTranslationKind::Composed), "{composed}");
     }
     for level in ["c0", "s256", "s01", "s1:c1024", "s1:c2.c1", "s1:", "", "s2-s1", "s1-", "s0-s1-s2", "~c1"] {
-        assert!(matches!(kind(&format!("{level}=NAME")), (1, FaultKind::Level(_))), "{level}");
+        assert!(matches!(kind(&format!("{level}=NAME")), (1, NoTranslationKind::Level(_))), "{level}");
     }
     for name in ["", "  ", "A=B", "A#B", "LOW-HIGH", "A\u{1b}[2J", "A\tB"] {
-        assert_eq!(kind(&format!("s1={name}")), (1, FaultKind::Name), "{name:?}");
+        assert_eq!(kind(&format!("s1={name}")), (1, NoTranslationKind::Name), "{name:?}");
     }
-    assert_eq!(kind("s0=LOW\ns1=LOW\n"), (2, FaultKind::Twice));
+    assert_eq!(kind("s0=LOW\ns1=LOW\n"), (2, NoTranslationKind::Twice));
     // The same once more, and another name for the same, are no contradiction.
     assert_eq!(Translations::parse("s0=LOW\ns0=LOW\ns0=NONE\n").unwrap().iter().count(), 2);
 }

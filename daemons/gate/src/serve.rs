@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use levee_daemon::tunnel::{Peers, Socket};
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
-use levee_ipc::agree::{ARRIVING, Datagrams, Envelope, FromStack, Outer, Outgoing, Packets, Sealed, ToStack};
+use levee_ipc::agree::{
+    ARRIVING, Datagrams, Ends, FromStack, Outer, Outgoing, Packets, SealedPackets, ToStack,
+};
 use levee_ipc::vault::{KeyerToVault, Refusal, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::vault::GatePart;
 use levee_session::SessionId;
@@ -173,7 +175,7 @@ impl Gate {
                 continue;
             }
             let outer = Outer { address: received.from, socket: u8::try_from(number).unwrap_or(u8::MAX) };
-            let from = Envelope { outer, ecn: received.ecn };
+            let from = Ends { outer, ecn: received.ecn };
             let step = received.segment.map_or(received.length.max(1), usize::from);
             let mut begin = 0;
             while begin < received.length {
@@ -190,7 +192,7 @@ impl Gate {
         self.arrive(datagrams)
     }
     /// What is in each datagram goes to the device if both stacks find the same in it.
-    fn arrive(&mut self, datagrams: Datagrams<Envelope>) -> Result<(), Fatal> {
+    fn arrive(&mut self, datagrams: Datagrams<Ends>) -> Result<(), Fatal> {
         let asked = datagrams.len();
         if asked == 0 {
             return Ok(());
@@ -255,7 +257,7 @@ impl Gate {
         for (spi, session) in expiring {
             self.peers.keyer.send(VaultToKeyer::Expiring { spi, session });
         }
-        let (mut asked, mut sealed, mut wanted) = (Packets::new(), Sealed::new(), BTreeSet::new());
+        let (mut asked, mut sealed, mut wanted) = (Packets::new(), SealedPackets::new(), BTreeSet::new());
         let mut whole = true;
         for (((), packet), (what, datagram)) in packets.iter().zip(outgoing.iter()) {
             match *what {

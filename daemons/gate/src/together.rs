@@ -1,6 +1,6 @@
 //! Which datagrams can leave in one send: neighbours of one size for one place.
 
-use levee_ipc::agree::{Envelope, MOST, Sealed, Verdicts};
+use levee_ipc::agree::{Ends, MOST, SealedPackets, Verdicts};
 use levee_sys::udp;
 
 const _: () = assert!(MOST <= udp::MAX_SEGMENTS);
@@ -9,7 +9,7 @@ const _: () = assert!(MOST <= udp::MAX_SEGMENTS);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Where they go.
-    pub to: Envelope,
+    pub to: Ends,
     /// Where they begin.
     pub begin: usize,
     /// Where they end.
@@ -25,14 +25,14 @@ impl Run {
     }
 
     /// Whether the next one, of `length` bytes, can go with them.
-    fn takes(&self, to: Envelope, begin: usize, length: usize) -> bool {
+    fn takes(&self, to: Ends, begin: usize, length: usize) -> bool {
         let all_alike = (self.end - self.begin).is_multiple_of(self.segment.max(1));
         self.to == to && self.end == begin && all_alike && (1..=self.segment).contains(&length)
     }
 }
 
 /// What is agreed about, in its order.
-pub fn runs(sealed: &Sealed<Envelope>, verdicts: &Verdicts) -> Vec<Run> {
+pub fn runs(sealed: &SealedPackets<Ends>, verdicts: &Verdicts) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut end = 0;
     for ((to, datagram), (agreed, _)) in sealed.iter().zip(verdicts.iter()) {
@@ -54,13 +54,13 @@ mod tests {
     use super::*;
     use levee_ipc::agree::Outer;
 
-    fn to(port: u16, ecn: u8) -> Envelope {
-        Envelope { outer: Outer { address: ([192, 0, 2, 1], port).into(), socket: 0 }, ecn }
+    fn to(port: u16, ecn: u8) -> Ends {
+        Ends { outer: Outer { address: ([192, 0, 2, 1], port).into(), socket: 0 }, ecn }
     }
 
     /// Begin, end, segment and count of each run of datagrams of these lengths, places and verdicts.
-    fn of(datagrams: &[(usize, Envelope, bool)]) -> Vec<(usize, usize, usize, usize)> {
-        let (mut sealed, mut verdicts) = (Sealed::new(), Verdicts::new());
+    fn of(datagrams: &[(usize, Ends, bool)]) -> Vec<(usize, usize, usize, usize)> {
+        let (mut sealed, mut verdicts) = (SealedPackets::new(), Verdicts::new());
         for (length, to, agreed) in datagrams {
             assert!(sealed.add(*to, &vec![1; *length]) && verdicts.add(*agreed, &[]));
         }

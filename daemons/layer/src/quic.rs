@@ -1,7 +1,7 @@
 //! QUIC's state machine (quinn-proto) with what it may use, and who is let in. No socket and no clock: bytes and times come as arguments.
 
 use crate::crypto::Believed;
-use crate::crypto::{Client, Own, Reset, Server, Tokens};
+use crate::crypto::{Client, Own, Reset, ServerTls, Tokens};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
@@ -165,7 +165,7 @@ impl Quic {
     /// # Errors
     /// What of it cannot be used, in words.
     pub fn server(own: Own, clients: Believed) -> Result<Self, String> {
-        let tls = Arc::new(Server::new(own, clients)?);
+        let tls = Arc::new(ServerTls::new(own, clients)?);
         let mut config = ServerConfig::new(tls, Arc::new(Tokens::random()?));
         config.transport_config(transport(false)?);
         config.migration(true).max_incoming(MOST_HANDSHAKES).incoming_buffer_size(16 << 10);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use levee_ipc::mediator::{Client, NetworkRecord, SessionRecord};
+use levee_ipc::mediator::{Client, MediatedSession, NetworkRecord};
 use levee_policy::{ServiceName, UserName};
 use levee_session::SessionId;
 
@@ -19,7 +19,7 @@ pub enum Refused {
 /// The records.
 #[derive(Debug, Default)]
 pub struct Records {
-    sessions: BTreeMap<SessionId, SessionRecord>,
+    sessions: BTreeMap<SessionId, MediatedSession>,
     by_address: BTreeMap<IpAddr, SessionId>,
     networks: Vec<NetworkRecord>,
     /// Sessions named since all had been named the last time.
@@ -33,7 +33,7 @@ impl Records {
     }
 
     /// Takes a session's record in the place of one before; whether that one was another.
-    pub fn open(&mut self, record: SessionRecord) -> bool {
+    pub fn open(&mut self, record: MediatedSession) -> bool {
         let id = record.id;
         self.named.insert(id);
         if self.sessions.get(&id) == Some(&record) {
@@ -108,8 +108,8 @@ mod tests {
         SessionId::from_random([n; 16])
     }
 
-    fn record(n: u8, inner: &[&str], services: &[&str]) -> SessionRecord {
-        SessionRecord {
+    fn record(n: u8, inner: &[&str], services: &[&str]) -> MediatedSession {
+        MediatedSession {
             id: id(n),
             user: "ada".parse().unwrap(),
             inner: inner.iter().map(|address| address.parse().unwrap()).collect(),

@@ -57,13 +57,13 @@ pub fn mediated(
     user: UserName,
     inner: Vec<IpAddr>,
     reach: &[Reach],
-) -> mediator::SessionRecord {
+) -> mediator::MediatedSession {
     let services = reach.iter().filter_map(|reach| match &reach.destination {
         Destination::Service(name) => Some(name),
         Destination::Network(_) => None,
     });
     let services: BTreeSet<&ServiceName> = services.filter(|name| is_mediated(site, name)).collect();
-    mediator::SessionRecord { id, user, inner, services: services.into_iter().cloned().collect() }
+    mediator::MediatedSession { id, user, inner, services: services.into_iter().cloned().collect() }
 }
 
 /// The single-level networks at a label, as its mediator knows them.

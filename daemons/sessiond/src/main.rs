@@ -32,6 +32,7 @@ mod start;
 mod statements;
 mod store;
 mod vaults;
+mod worded;
 
 fn main() -> std::process::ExitCode {
     levee_daemon::run("levee-sessiond", start::serve)

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use levee_ipc::Channel;
 use levee_ipc::client::{Reply, Request};
-use levee_ipc::mediator::{Client as Who, MediatorToSessiond, SessionRecord, SessiondToMediator};
+use levee_ipc::mediator::{Client as Who, MediatedSession, MediatorToSessiond, SessiondToMediator};
 use levee_session::SessionId;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ impl Mediator {
 
     /// Hears until all that there is has been named; the sessions.
     #[track_caller]
-    fn synced(&self) -> Vec<SessionRecord> {
+    fn synced(&self) -> Vec<MediatedSession> {
         let mut records = Vec::new();
         loop {
             match self.hear() {

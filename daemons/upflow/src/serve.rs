@@ -6,14 +6,11 @@ use crate::receive::Receiver;
 use crate::schedule::{COPIES, PERIOD, Schedule};
 use crate::send::Sender;
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
-use levee_ipc::warden::{Part, UpflowReport};
+use levee_ipc::warden::{Part, UpflowCounters};
 use levee_policy::LabelName;
 use levee_sys::notices::Notices;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-
-/// The most labels in one report, so that no number of them makes a message too large.
-const REPORTED: usize = 64;
 
 /// From where a job reads.
 pub enum From {
@@ -25,8 +22,6 @@ pub enum From {
 
 /// The documents of one label, and where they go.
 pub struct Job {
-    /// Whose.
-    pub label: LabelName,
     /// From where.
     pub from: From,
     /// Whereto.
@@ -70,7 +65,7 @@ impl Work {
     ///
     /// # Errors
     /// The warden's or the other half's words are none of theirs, or what there is cannot be waited for.
-    pub fn run<P: Part<Says = Vec<UpflowReport>>>(
+    pub fn run<P: Part<Says = UpflowCounters>>(
         self,
         mut warden: Warden<P>,
         mut events: Events<()>,
@@ -85,7 +80,7 @@ impl Work {
     }
 }
 
-fn copy<P: Part<Says = Vec<UpflowReport>>>(
+fn copy<P: Part<Says = UpflowCounters>>(
     warden: &mut Warden<P>,
     events: &mut Events<()>,
     mut jobs: Vec<Job>,
@@ -97,8 +92,7 @@ fn copy<P: Part<Says = Vec<UpflowReport>>>(
         if jobs.iter_mut().any(Job::has_changed) {
             schedule.noticed(Instant::now());
         }
-        let report = |job: &Job| UpflowReport { label: job.label.clone(), counters: *job.mirror.counters() };
-        if let Asked::Stop = asked(warden, || jobs.iter().map(report).collect())? {
+        if let Asked::Stop = asked(warden, || jobs.iter().map(|job| *job.mirror.counters()).sum())? {
             for job in jobs.iter_mut().filter(|job| job.is_of_store()) {
                 job.pass();
             }
@@ -113,7 +107,7 @@ fn copy<P: Part<Says = Vec<UpflowReport>>>(
     }
 }
 
-fn tell<P: Part<Says = Vec<UpflowReport>>>(
+fn tell<P: Part<Says = UpflowCounters>>(
     warden: &mut Warden<P>,
     events: &mut Events<()>,
     label: &LabelName,
@@ -124,7 +118,7 @@ fn tell<P: Part<Says = Vec<UpflowReport>>>(
     let gone = |why| Fatal::new("tell of documents", format!("{label}: {why}"));
     loop {
         events.wait(Some(schedule.wait(Instant::now())))?;
-        match asked(warden, Vec::new)? {
+        match asked(warden, UpflowCounters::default)? {
             Asked::Nothing => {}
             Asked::Stop if last_pass => return sender.pass().map(drop).map_err(gone),
             Asked::Stop => return Ok(()),
@@ -136,7 +130,7 @@ fn tell<P: Part<Says = Vec<UpflowReport>>>(
     }
 }
 
-fn keep<P: Part<Says = Vec<UpflowReport>>>(
+fn keep<P: Part<Says = UpflowCounters>>(
     warden: &mut Warden<P>,
     events: &mut Events<()>,
     label: &LabelName,
@@ -154,8 +148,7 @@ fn keep<P: Part<Says = Vec<UpflowReport>>>(
                 Err(why) => return Err(Fatal::new("hear of documents", format!("{label}: {why}"))),
             }
         }
-        let report = || UpflowReport { label: label.clone(), counters: receiver.counters() };
-        if let Asked::Stop = asked(warden, || vec![report()])? {
+        if let Asked::Stop = asked(warden, || receiver.counters())? {
             while told.is_some() && receiver.hear().is_ok_and(|again| again) {}
             return Ok(());
         }
@@ -163,21 +156,14 @@ fn keep<P: Part<Says = Vec<UpflowReport>>>(
 }
 
 /// Hears the warden, and answers what it asks for.
-fn asked<P: Part<Says = Vec<UpflowReport>>>(
+fn asked<P: Part<Says = UpflowCounters>>(
     warden: &mut Warden<P>,
-    report: impl Fn() -> Vec<UpflowReport>,
+    report: impl Fn() -> UpflowCounters,
 ) -> Result<Asked, Fatal> {
     for _ in 0..TURN {
         match warden.hear()? {
             // The one part that may come late is the wish for a report.
-            Some(Order::Take(..)) => {
-                let reports = report();
-                if reports.is_empty() {
-                    warden.say(reports);
-                } else {
-                    reports.chunks(REPORTED).for_each(|some| warden.say(some.to_vec()));
-                }
-            }
+            Some(Order::Take(..)) => warden.say(report()),
             Some(Order::Stop) => return Ok(Asked::Stop),
             None => return Ok(Asked::Nothing),
         }

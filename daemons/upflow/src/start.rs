@@ -8,7 +8,7 @@ use crate::serve::{From, Job, Work, limits};
 use levee_daemon::{Confined, Descriptors, Events, Fatal, Kit, Many, One, Watched, begin};
 use levee_ipc::Stream;
 use levee_ipc::warden::Part;
-use levee_ipc::warden::upflow::{CopyPart, SnapshotPart, UpflowReport};
+use levee_ipc::warden::upflow::{CopyPart, SnapshotPart, UpflowCounters};
 use levee_policy::LabelName;
 use levee_sys::notices::Notices;
 use levee_sys::sandbox::{Access, Sandbox};
@@ -99,7 +99,7 @@ fn first() -> Result<(), Fatal> {
             let confined = confine(&[(store.as_fd(), Access::Read), (snapshot.as_fd(), Access::ReadWrite)])?;
             let area = Area::snapshot(snapshot).map_err(laid_out(&label))?;
             let mirror = Mirror::new(area, limits(&store));
-            (confined, Work::Copies(vec![Job { label, from: From::Store(store, notices), mirror }]))
+            (confined, Work::Copies(vec![Job { from: From::Store(store, notices), mirror }]))
         }
         (Some((label, store)), None, Some((of, stream))) if label == of => {
             let confined = confine(&[(store.as_fd(), Access::Read)])?;
@@ -147,7 +147,7 @@ fn second() -> Result<(), Fatal> {
     at_work(confined, events, work)
 }
 
-fn at_work<P: Part<Says = Vec<UpflowReport>>>(
+fn at_work<P: Part<Says = UpflowCounters>>(
     confined: Confined<P>,
     mut events: Events<()>,
     work: Work,
@@ -180,7 +180,7 @@ fn copying(snapshots: Vec<Of>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
         names.push(name);
         let limits = limits(&snapshot);
         let from = From::Snapshot(Source::new(snapshot), None);
-        jobs.push(Job { label, from, mirror: Mirror::new(area, limits) });
+        jobs.push(Job { from, mirror: Mirror::new(area, limits) });
     }
     if let Some(job) = jobs.first() {
         let kept = mirror::keep_only(copies.as_fd(), &names, job.mirror.area());

@@ -2,7 +2,7 @@
 
 use levee_ipc::Channel;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
-use levee_ipc::warden::{Nothing, Order, Part, Place, Said, UpflowCounters, UpflowReport};
+use levee_ipc::warden::{Nothing, Order, Part, Place, Said, UpflowCounters};
 use levee_policy::LabelName;
 use levee_sys::pidfd::{Child, Exit};
 use levee_sys::spawn::Program;
@@ -60,12 +60,8 @@ impl Running {
 
     fn counters(&self) -> UpflowCounters {
         (self.ask)(&self.channel);
-        match self.channel.recv::<Said<Vec<UpflowReport>>>().unwrap().message {
-            Said::Says(reports) => {
-                assert_eq!(reports.len(), 1);
-                assert_eq!(reports[0].label, label());
-                reports[0].counters
-            }
+        match self.channel.recv::<Said<UpflowCounters>>().unwrap().message {
+            Said::Says(counters) => counters,
             other => panic!("{other:?}"),
         }
     }

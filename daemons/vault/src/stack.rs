@@ -6,9 +6,7 @@ use std::time::Duration;
 use levee_aead::Library;
 use levee_daemon::{Fatal, tunnel};
 use levee_esp::{DropReason, ESP_HEADER, Inner, Outer, Route, Sad, Side, ecn};
-use levee_ipc::agree::{
-    self, ARRIVING, Envelope, FromStack, GROWTH, Items, LEAVING, MOST, Outgoing, ToStack,
-};
+use levee_ipc::agree::{self, ARRIVING, Ends, FromStack, GROWTH, Items, LEAVING, MOST, Outgoing, ToStack};
 use levee_ipc::vault::Report;
 use levee_session::SessionId;
 
@@ -105,7 +103,7 @@ impl tunnel::Stack for Stack {
 
 impl Stack {
     /// The packet in a datagram, if it may pass.
-    fn open(&mut self, now: Duration, datagram: &[u8], from: &Envelope) -> Option<&[u8]> {
+    fn open(&mut self, now: Duration, datagram: &[u8], from: &Ends) -> Option<&[u8]> {
         self.used = self.used.max(datagram.len());
         let buffer = self.buffer.get_mut(..datagram.len())?;
         buffer.copy_from_slice(datagram);
@@ -147,7 +145,7 @@ impl Stack {
         };
         let socket = u8::try_from(sealed.peer.socket).map_err(|_| DropReason::NoPeer)?;
         let outer = agree::Outer { address: sealed.peer.address, socket };
-        Ok((Outgoing::Send(Envelope { outer, ecn: ecn::of(packet) }), sealed.length))
+        Ok((Outgoing::Send(Ends { outer, ecn: ecn::of(packet) }), sealed.length))
     }
 
     fn erase(&mut self) {

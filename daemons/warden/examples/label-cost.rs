@@ -7,16 +7,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use levee_policy::LabelName;
-use levee_policy::site::Needs;
+use levee_policy::site::{Mode, Needs, Program, Protocol};
 use levee_sys::cgroup::Limits;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns;
-use levee_warden::compartment::service::Nginx;
+use levee_warden::compartment::proto::ToInit;
+use levee_warden::compartment::service::Served;
 use levee_warden::compartment::{Compartment, Files, Network, Plan, Programs, Spec, Store};
 use levee_warden::programs::{self, Wanted};
 use std::os::fd::AsRawFd;
@@ -71,13 +71,16 @@ fn once(round: u32, programs: Programs, store: &Path) -> Result<(f64, u64), Fail
     let address: SocketAddr = "127.0.0.1:80".parse()?;
     let listener = network.listen(address)?;
     let label = LabelName::new("SECRET")?;
-    let nginx = Nginx {
-        service: "web".parse()?,
+    let served = Served {
+        name: "web".parse()?,
         label: label.clone(),
+        program: Program::Nginx,
+        mode: Mode::Direct,
+        protocol: Protocol::Tcp,
+        addresses: vec![address],
+        uploads: false,
         below: Vec::new(),
         more: false,
-        listen: vec![address],
-        uploads: false,
         needs: Needs::default(),
     };
     let group = format!("levee-cost/{}-{round}", std::process::id());
@@ -90,7 +93,7 @@ fn once(round: u32, programs: Programs, store: &Path) -> Result<(f64, u64), Fail
         hostname: "cost".into(),
         hosts: Vec::new(),
         files: Files::Store { own: store.to_owned(), below: None },
-        extra: nginx.files(),
+        pages: true,
         scratch: 8 << 20,
         programs,
         needs: Needs::default(),
@@ -100,9 +103,8 @@ fn once(round: u32, programs: Programs, store: &Path) -> Result<(f64, u64), Fail
     let init = own.ancestors().nth(2).unwrap_or(Path::new("/")).join("levee-init");
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     let begun = Instant::now();
-    let mut compartment = Compartment::start(&Plan::new(&spec), &network, &init)?;
-    let fds = [null.as_fd(), null.as_fd(), listener.as_fd()];
-    compartment.run(nginx.launch().start(1), &fds)?;
+    let given = vec![(ToInit::Service { served, off: false }, vec![null.into(), listener])];
+    let compartment = Compartment::start_with(&Plan::new(&spec), &network, &init, given)?;
     let answered = ns::in_net(network.ns(), || -> std::io::Result<usize> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;

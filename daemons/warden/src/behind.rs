@@ -54,7 +54,7 @@ impl Behind {
 
 /// The machine's interface, wherever it is now.
 #[derive(Debug)]
-pub struct Kept {
+pub struct BehindInterface {
     behind: Behind,
     rules: Rules,
     outer: OwnedFd,
@@ -66,7 +66,7 @@ pub struct Kept {
 /// Of the namespace in which the interface waits, and of a session's.
 const PINS: [&str; 2] = ["aside", "session"];
 
-impl Kept {
+impl BehindInterface {
     /// Takes the interface out of the host's network, or from where a warden that was killed has left it.
     ///
     /// # Errors

@@ -11,49 +11,35 @@ const PARENT: &str = "levee/daemons";
 /// How long a group's removal may keep the warden: what is in it has been killed. One that stays is removed when it is made anew.
 const REMOVAL: Duration = Duration::from_millis(200);
 
-/// What one kind of process may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bound {
-    /// As its log calls it.
-    pub name: &'static str,
-    /// Memory in MiB: its own, the kernel's for it, and what it has read and written of files as far as that is not given back.
-    pub memory: u64,
-    /// Processes and threads.
-    pub processes: u64,
-}
-
-const fn bound(name: &'static str, memory: u64, processes: u64) -> Bound {
-    Bound { name, memory, processes }
-}
-
-/// Every kind of process that the warden keeps running; why each has so much, the same table in ARCHITECTURE says. No process has more than
+/// Every kind of process that the warden keeps running, as its log calls it: its memory in MiB (its own, the kernel's for it, and what it has
+/// read and written of files as far as that is not given back), and how many processes and threads it may have. Why each has so much, the same table in ARCHITECTURE says. No process has more than
 /// half of the host's memory.
-pub const BOUNDS: [Bound; 18] = [
-    bound("sessiond", 1536, 16),
-    bound("signer", 192, 8),
-    bound("tps", 8192, 16_384),
-    bound("keyer", 512, 8),
-    bound("fsd", 256, 16),
-    bound("tpe", 1024, 80),
-    bound("vault", 256, 8),
-    bound("gate", 128, 8),
-    bound("stack", 256, 8),
-    bound("witness", 256, 8),
-    bound("mediator", 768, 8),
-    bound("upflow-snapshot", 128, 8),
-    bound("upflow-copy", 128, 8),
-    bound("channel", 192, 4),
-    bound("guard", 192, 4),
-    bound("layer", 768, 4),
-    bound("frames", 64, 4),
-    bound("logger", 64, 4),
+pub const BOUNDS: [(&str, u64, u64); 18] = [
+    ("sessiond", 1536, 16),
+    ("signer", 192, 8),
+    ("tps", 8192, 16_384),
+    ("keyer", 512, 8),
+    ("fsd", 256, 16),
+    ("tpe", 1024, 80),
+    ("vault", 256, 8),
+    ("gate", 128, 8),
+    ("stack", 256, 8),
+    ("witness", 256, 8),
+    ("mediator", 768, 8),
+    ("upflow-snapshot", 128, 8),
+    ("upflow-copy", 128, 8),
+    ("channel", 192, 4),
+    ("guard", 192, 4),
+    ("layer", 768, 4),
+    ("frames", 64, 4),
+    ("logger", 64, 4),
 ];
 
 /// A process's own group; it goes with the value.
 #[derive(Debug)]
 pub struct Group {
     group: Cgroup,
-    bound: Bound,
+    name: &'static str,
     /// Bytes.
     limit: u64,
 }
@@ -64,14 +50,14 @@ impl Group {
     /// # Errors
     /// The kernel's; the host has no controller for it.
     pub fn make(name: &str, uid: u32, processors: Option<&str>) -> Result<Self> {
-        let bound = of(name);
+        let (name, memory, processes) = of(name);
         let limits = Limits {
-            memory: (bound.memory << 20).min(half_of_the_host()),
-            processes: bound.processes,
+            memory: (memory << 20).min(half_of_the_host()),
+            processes,
             cpu_percent: Limits::ANY_TIME,
         };
-        let group = Cgroup::create_own(&format!("{PARENT}/{name}-{uid:x}", name = bound.name), limits)?;
-        let mut made = Self { group, bound, limit: limits.memory };
+        let group = Cgroup::create_own(&format!("{PARENT}/{name}-{uid:x}"), limits)?;
+        let mut made = Self { group, name, limit: limits.memory };
         processors.map_or(Ok(()), |numbers| made.group.keep_to(numbers))?;
         Ok(made)
     }
@@ -83,14 +69,14 @@ impl Group {
 
     /// Whether the process in it has ended, and how, in words.
     pub fn exit(&self, child: &Child) -> Option<String> {
+        let Self { name, limit, .. } = self;
+        let most = limit >> 20;
         Some(match child.try_wait() {
             Ok(None) => return None,
             Ok(Some(Exit::Status(status))) => format!("status {status}"),
-            Ok(Some(Exit::Signal(signal))) if self.group.ran_out_of_memory() => format!(
-                "killed by signal {signal}: it had used all the memory that {} may, {} MiB",
-                self.bound.name,
-                self.limit >> 20
-            ),
+            Ok(Some(Exit::Signal(signal))) if self.group.ran_out_of_memory() => {
+                format!("killed by signal {signal}: it had used all the memory that {name} may, {most} MiB")
+            }
             Ok(Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
             Err(e) => format!("its status cannot be had: {e}"),
         })
@@ -104,10 +90,10 @@ impl Drop for Group {
     }
 }
 
-fn of(name: &str) -> Bound {
+fn of(name: &str) -> (&'static str, u64, u64) {
     // What had no row would have the least.
     let [.., least] = BOUNDS;
-    BOUNDS.into_iter().find(|bound| bound.name == name).unwrap_or(least)
+    BOUNDS.into_iter().find(|(known, ..)| *known == name).unwrap_or(least)
 }
 
 fn half_of_the_host() -> u64 {

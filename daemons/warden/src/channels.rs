@@ -38,14 +38,20 @@ pub struct Way {
     place: u16,
     /// Whether its process has been started once.
     begun: bool,
-    /// The other ends of those that the partitions have, and whether the process has not been given them yet.
-    ends: [Option<OwnedFd>; 3],
-    fresh: [bool; 3],
-    /// Whether nothing runs any more of the partition that had it.
-    over: [bool; 3],
+    ends: [End; 3],
     /// How often a filter has been given its end.
     filters: u64,
     counted: Vec<(String, u64)>,
+}
+
+/// The other end of one that a partition has.
+#[derive(Debug, Default)]
+struct End {
+    kept: Option<OwnedFd>,
+    /// The process has not been given it yet.
+    fresh: bool,
+    /// Nothing runs any more of the partition that had it.
+    over: bool,
 }
 
 impl Way {
@@ -62,17 +68,8 @@ impl Way {
             let name = edges::name(kind, asked.name());
             let name = name.map_err(|e| Fatal::new(format!("start the channel {}", asked.name()), e))?;
             let (asked, counted) = (asked.clone(), Vec::new());
-            Ok(Self {
-                asked,
-                name,
-                place,
-                begun: false,
-                ends: [None, None, None],
-                fresh: [false; 3],
-                over: [false; 3],
-                filters: 0,
-                counted,
-            })
+            let ends = std::array::from_fn(|_| End::default());
+            Ok(Self { asked, name, place, begun: false, ends, filters: 0, counted })
         };
         site.channels().iter().zip(0..).map(one).collect()
     }
@@ -117,7 +114,7 @@ impl Way {
         let process = match asked.guard() {
             None => {
                 let started = Process::start_as::<ChannelPart>(start).map_err(|e| fault(&e))?;
-                started.to().give(ChannelPart::Shape(shape), &[]).map_err(|e| fault(&e))?;
+                started.give_with(ChannelPart::Shape(shape), &[]).map_err(|e| fault(&e))?;
                 if let Some(wire) = wires::told(asked) {
                     let none = || fault(&"it has no wire");
                     let keys = state::channel_keys(&options.state, asked.name());
@@ -126,20 +123,20 @@ impl Way {
                     let heard = heard.transpose().map_err(|e| fault(&e))?;
                     let two = [networks.socket(asked.name()).ok_or_else(none)?, key.as_fd()];
                     let with: Vec<_> = two.into_iter().chain(heard.iter().map(AsFd::as_fd)).collect();
-                    started.to().give(ChannelPart::Wire(wire), &with).map_err(|e| fault(&e))?;
+                    started.give_with(ChannelPart::Wire(wire), &with).map_err(|e| fault(&e))?;
                     if let Some(next) = next {
-                        started.to().give(ChannelPart::Next, &[next.as_fd()]).map_err(|e| fault(&e))?;
+                        started.give_with(ChannelPart::Next, &[next.as_fd()]).map_err(|e| fault(&e))?;
                     }
                 }
                 started.into_process()
             }
             Some(guard) => {
                 let started = Process::start_as::<GuardPart>(start).map_err(|e| fault(&e))?;
-                started.to().give(GuardPart::Bounds(bounds(shape, guard)), &[]).map_err(|e| fault(&e))?;
+                started.give_with(GuardPart::Bounds(bounds(shape, guard)), &[]).map_err(|e| fault(&e))?;
                 started.into_process()
             }
         };
-        self.fresh = self.ends.each_ref().map(Option::is_some);
+        self.ends.iter_mut().for_each(|end| end.fresh = end.kept.is_some());
         Ok(process)
     }
 
@@ -147,8 +144,7 @@ impl Way {
     pub fn attach(&mut self, process: &Process) {
         let is_guard = self.asked.guard().is_some();
         // The writer's last: what is taken before there is a reader is dropped.
-        let all = self.ends.iter_mut().zip(&mut self.fresh).zip(&self.over);
-        for (at, ((kept, fresh), over)) in all.enumerate().rev() {
+        for (at, End { kept, fresh, over }) in self.ends.iter_mut().enumerate().rev() {
             let Some(end) = kept.as_ref().filter(|_| std::mem::take(fresh)) else { continue };
             match (is_guard, at) {
                 (false, BELOW) => process.tell(ChannelPart::Below, &[end.as_fd()]),
@@ -167,12 +163,12 @@ impl Way {
     /// the process is told of the end by the socket itself, and takes what is left; the warden keeps nothing that would hold the rest.
     pub fn over(&mut self, partition: &PartitionName) {
         let Some(at) = self.place_of(partition) else { return };
-        let (Some(kept), Some(over)) = (self.ends.get_mut(at), self.over.get_mut(at)) else { return };
+        let Some(End { kept, fresh, over }) = self.ends.get_mut(at) else { return };
         let Some(end) = kept.as_ref().filter(|_| !std::mem::replace(over, true)) else { return };
         // Where that fails nobody has the other end.
         let _ = shutdown(end, Shutdown::Both);
         // A process that is yet to be started is given it first.
-        if !self.fresh.get(at).is_some_and(|fresh| *fresh) {
+        if !*fresh {
             *kept = None;
         }
     }
@@ -245,9 +241,8 @@ impl Way {
             ABOVE => shutdown(&ours, Shutdown::Read).map_err(fault)?,
             _ => self.filters = self.filters.wrapping_add(1),
         }
-        let known = (self.ends.get_mut(at), self.fresh.get_mut(at), self.over.get_mut(at));
-        if let (Some(end), Some(fresh), Some(over)) = known {
-            (*end, *fresh, *over) = (Some(ours), true, false);
+        if let Some(end) = self.ends.get_mut(at) {
+            *end = End { kept: Some(ours), fresh: true, over: false };
         }
         Ok(Some(theirs))
     }

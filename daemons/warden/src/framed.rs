@@ -1,55 +1,24 @@
 //! Frames: which groups of processes what keeps the frames (`daemons/frames`) has been given, and what it says of them.
 
-use crate::key::Key;
-use crate::partition::Partition;
 use crate::process::Process;
 use levee_ipc::warden::FramesState;
 use levee_ipc::warden::frames::{Frame, FramesPart};
 use levee_policy::site::Frames;
-use levee_policy::{Label, LabelName, Site};
+use levee_policy::{LabelName, Site};
 use levee_sys::cgroup::Cgroup;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::fmt::Display;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// A group of processes, and whose it is.
-#[derive(Debug)]
 pub struct Member<'a> {
-    /// Whose.
-    pub who: Who<'a>,
+    /// Its label, by which it runs in slots; or what has none, and runs at any time.
+    pub at: &'a LabelName,
+    /// What it is called.
+    pub what: &'a dyn Display,
     /// The group.
     pub group: &'a Cgroup,
-}
-
-/// Whose group it is, and so in which slots it runs.
-#[derive(Clone, Copy, Debug)]
-pub enum Who<'a> {
-    /// A label's programs.
-    Label(&'a LabelName),
-    /// A partition's.
-    Partition(&'a Partition),
-    /// A process of levee's own, at this label.
-    Process(&'a Key, &'a LabelName),
-}
-
-impl Who<'_> {
-    pub(crate) fn label(self, site: &Site) -> Option<Label> {
-        match self {
-            Self::Label(name) | Self::Process(_, name) => site.label(name),
-            Self::Partition(partition) => Some(partition.label().clone()),
-        }
-    }
-}
-
-impl fmt::Display for Who<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Label(name) => name.fmt(f),
-            Self::Partition(partition) => write!(f, "the partition {}", partition.name()),
-            Self::Process(key, _) => key.fmt(f),
-        }
-    }
 }
 
 /// What has been given.
@@ -75,8 +44,8 @@ impl Framed {
     /// Nothing keeps the frames: what runs by them stands still until something does. Else what ran when the last one ended would run on beside
     /// what the next one begins with, and what is new would run at any time.
     pub fn hold<'a>(&mut self, site: &Site, members: impl Iterator<Item = Member<'a>>) {
-        for Member { who, group } in members {
-            if who.label(site).is_some_and(|label| !site.runs_apart(&label))
+        for Member { at, group, .. } in members {
+            if site.label(at).is_some_and(|label| !site.runs_apart(&label))
                 && self.held.insert(group.number())
                 && group.freeze().is_err()
             {
@@ -95,7 +64,7 @@ impl Framed {
         members: impl Iterator<Item = Member<'a>>,
     ) {
         let mut before = std::mem::take(&mut self.given);
-        for Member { who, group } in members {
+        for Member { at, what, group } in members {
             let number = group.number();
             // This is done in each turn of the warden's loop: what has been given costs no more than this.
             if let Some(name) = before.remove(&number) {
@@ -103,7 +72,7 @@ impl Framed {
                 continue;
             }
             // What carries a channel or a guard is of no label, and runs at any time.
-            let Some(label) = who.label(site) else { continue };
+            let Some(label) = site.label(at) else { continue };
             // Nor does what has processors for itself alone.
             if site.runs_apart(&label) {
                 continue;
@@ -118,7 +87,7 @@ impl Framed {
             if !process.tell(FramesPart::Group { number, slots }, &reins.each_ref().map(AsFd::as_fd)) {
                 return;
             }
-            self.given.insert(number, who.to_string());
+            self.given.insert(number, what.to_string());
         }
     }
 
@@ -127,18 +96,9 @@ impl Framed {
         self.state = state;
     }
 
-    /// For operators.
-    pub fn counters(&self) -> Vec<(String, u64)> {
-        let FramesState { groups, ended, late, median, most, .. } = &self.state;
-        let all = [
-            ("frames: groups of processes", *groups),
-            ("frames: slots ended", *ended),
-            ("frames: slots that began late", *late),
-            ("frames: µs until all had stopped, median", u64::from(*median)),
-            ("frames: µs until all had stopped, 999 of 1,000", u64::from(*most)),
-            ("frames: groups killed that did not stop", self.killed.saturating_add(self.state.killed)),
-        ];
-        all.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
+    /// How it goes, with what went before.
+    pub fn state(&self) -> FramesState {
+        FramesState { killed: self.killed.saturating_add(self.state.killed), ..self.state.clone() }
     }
 
     /// What an operator must know.

@@ -8,19 +8,18 @@ mod own_kernel;
 mod turning;
 mod watching;
 
-pub use cutting::{CutDone, Cutting};
-pub(crate) use launch::{command, datagrams};
+pub(crate) use launch::datagrams;
 pub use own_kernel::boot;
 pub(crate) use own_kernel::spec as machine_spec;
 
 use crate::below::{self, Below};
-use crate::compartment::proto::{Offer, ToInit};
+use crate::compartment::proto::ToInit;
 use crate::compartment::{
-    Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store, Watches,
+    Compartment, Contexts, Event, Files, Given, Interface, Network, Plan, Programs, Spec, Store,
 };
 use crate::leavings::Leavings;
 use crate::logs::{LastWords, Logs};
-use crate::machine::{self, Documents};
+use crate::machine::{self, DocumentPorts};
 use crate::making::Image;
 use crate::mediation::Mediation;
 use crate::networks::Attached;
@@ -29,9 +28,9 @@ use crate::process::Process;
 use crate::service::{self, Note, Service};
 use crate::uids::Uids;
 use crate::{Fatal, log, selinux};
-use launch::{addresses, inner_addresses, launch, nginx, said_label};
-use levee_ipc::warden::{CompartmentStatus, IsolationForm, Role, UpflowCounters, UpflowReport};
-use levee_policy::site::{Mode, Protocol};
+use launch::{inner_addresses, served};
+use levee_ipc::warden::{CompartmentStatus, IsolationForm, LabelEvent, Role, UpflowCounters};
+use levee_policy::site::{Mode, Program, Protocol};
 use levee_policy::{LabelName, PostureName, Site};
 use levee_sys::cgroup::Cgroup;
 use levee_sys::tun::{self, Queue};
@@ -74,20 +73,23 @@ impl Resources<'_> {
 pub struct RunningLabel {
     /// The first of `slots`.
     slot: u16,
-    agree: bool,
-    slots: Vec<u16>,
-    mtu: u16,
+    /// Whether it has two stacks that must agree.
+    pub agrees: bool,
+    /// The steering slots, one for each worker of its vault.
+    pub slots: Vec<u16>,
+    /// Inner MTU in bytes.
+    pub mtu: u16,
     network: Network,
     /// One for each slot.
     tuns: Vec<Queue>,
     /// The label's own, or that of its machine.
     compartment: Compartment,
     /// It is a machine with a kernel of its own, with these ports for documents.
-    machine: Option<Documents>,
+    machine: Option<DocumentPorts>,
     /// What has become of services and was not told yet.
     notes: Vec<Note>,
     /// What has been cut and was not told yet.
-    cut: Vec<CutDone>,
+    cut: Vec<LabelEvent>,
     /// What its compartment is to lose yet.
     cutting: Vec<cutting::Cut>,
     services: Vec<Service>,
@@ -97,16 +99,17 @@ pub struct RunningLabel {
     /// Under which services run, as the host numbers it.
     service_uid: u32,
     mediation: Option<Mediation>,
-    logs: Logs,
-    watches: Watches,
+    /// Its logger.
+    pub logs: Logs,
     below: Below,
     /// Hosts on a single-level network use its services whether or not there is a session.
     kept: bool,
-    /// What upflow said last: to each label's snapshot or copy.
-    upflow: BTreeMap<(Role, LabelName), UpflowCounters>,
+    /// What each stage of upflow said last.
+    upflow: BTreeMap<Role, UpflowCounters>,
     since: Instant,
     idle: Option<Instant>,
-    vault_starts: u32,
+    /// How often its vault was started.
+    pub vault_starts: u32,
     leavings: Leavings,
     /// Its first stage of upflow has been begun.
     snapshots: bool,
@@ -137,9 +140,7 @@ pub(crate) fn spec_with(
     let (site, slot) = (resources.site, resources.slot()?);
     let (own, copies) = paths(name, &stores(resources));
     let limits = site.limits();
-    let names: Vec<String> = site.server().all_names().map(ToString::to_string).collect();
-    let extra = site.services_at(label).filter_map(|service| nginx(name, below, site, service));
-    let extra = extra.flat_map(|nginx| nginx.files()).collect();
+    let names: Vec<_> = site.server().all_names().cloned().collect();
     Ok(Spec {
         label: name.clone(),
         // A site's name need not be its alone on this host; a block of uids is.
@@ -154,7 +155,7 @@ pub(crate) fn spec_with(
         hostname: site.name().to_string(),
         hosts: site.server().inner_addresses().iter().map(|address| (*address, names.clone())).collect(),
         files: Files::Store { own, below: below.is_any().then_some(copies) },
-        extra,
+        pages: site.services_at(label).any(|service| *service.program() == Program::Nginx),
         scratch: SCRATCH,
         programs: Programs::Image(resources.image.clone()),
         needs: site.needs_at(label),
@@ -188,9 +189,9 @@ impl RunningLabel {
             routes: site.session_pools(),
         };
         // What two stacks are to agree about must be one packet, not a super-segment.
-        let agree = site.vault().agrees(&label);
+        let agrees = site.vault().agrees(&label);
         let tuns = network
-            .add(&interface, || queues(&interface.name, resources.slots.len(), !agree))
+            .add(&interface, || queues(&interface.name, resources.slots.len(), !agrees))
             .map_err(step)?;
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
@@ -203,8 +204,8 @@ impl RunningLabel {
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
         let (compartment, machine) = if own_kernel {
             let spec = machine_spec(name, &label, &below, &resources, spec)?;
-            let plan =
-                machine::Plan::new(spec).ok_or_else(|| Fatal::new("start a machine", "it has no store"))?;
+            let plan = machine::MachinePlan::new(spec)
+                .ok_or_else(|| Fatal::new("start a machine", "it has no store"))?;
             let logs = given.into_iter().flat_map(|(_, fds)| fds).collect();
             let begun = machine::begin(&plan, &network, &init, log.as_fd(), logs).map_err(step)?;
             (begun.0, Some(begun.1))
@@ -214,7 +215,7 @@ impl RunningLabel {
         };
         let mut running = Self {
             slot,
-            agree,
+            agrees,
             slots: resources.slots.to_vec(),
             mtu,
             network,
@@ -229,7 +230,6 @@ impl RunningLabel {
             service_uid: resources.uids.service(slot),
             mediation,
             logs,
-            watches: Watches::default(),
             below,
             kept: resources.attached.is_some_and(Attached::serves),
             upflow: BTreeMap::new(),
@@ -250,16 +250,6 @@ impl RunningLabel {
         self.slot
     }
 
-    /// Whether it has two stacks that must agree.
-    pub fn agrees(&self) -> bool {
-        self.agree
-    }
-
-    /// The steering slots, one for each worker of its vault.
-    pub fn slots(&self) -> &[u16] {
-        &self.slots
-    }
-
     /// The steering slot of this worker, and its TUN queue.
     pub fn worker(&self, worker: u16) -> Option<(u16, BorrowedFd<'_>)> {
         let place = usize::from(worker);
@@ -269,11 +259,6 @@ impl RunningLabel {
     /// Every worker's number.
     pub fn workers(&self) -> impl Iterator<Item = u16> + use<> {
         (0..).take(self.slots.len())
-    }
-
-    /// Inner MTU in bytes.
-    pub fn mtu(&self) -> u16 {
-        self.mtu
     }
 
     /// The label's own store, where the host has it.
@@ -317,11 +302,6 @@ impl RunningLabel {
     /// Once: its first stage of upflow is to be begun.
     pub fn begins_snapshots(&mut self) -> bool {
         !std::mem::replace(&mut self.snapshots, true)
-    }
-
-    /// Counts a start of the vault.
-    pub fn vault_started(&mut self) {
-        self.vault_starts += 1;
     }
 
     /// Whether it has a mediator.
@@ -375,7 +355,7 @@ impl RunningLabel {
                     let service = self.services.get_mut(usize::from(place));
                     self.notes.extend(service.and_then(|service| service.said(report, Instant::now())));
                 }
-                Event::Cut(ticket, sockets) => self.cut.push(CutDone { ticket, sockets }),
+                Event::Cut(ticket, sockets) => self.cut.push(LabelEvent::Cut { ticket, sockets }),
             }
         }
         built
@@ -397,8 +377,9 @@ impl RunningLabel {
         self.services.iter().filter_map(move |service| Some(format!("{name}: {}", service.alarm(now)?)))
     }
 
-    /// Destroys the sockets of a session's inner address.
-    pub fn cut(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
+    /// Destroys the sockets of a session's inner address. What sessiond is told of it, if that is done at once; else [`RunningLabel::cuts_done`]
+    /// says it.
+    pub fn cut(&mut self, inner: IpAddr, ticket: u64) -> Option<LabelEvent> {
         if self.machine.is_some() { self.cut_within(inner, ticket) } else { self.begin_to_cut(inner, ticket) }
     }
 
@@ -420,27 +401,8 @@ impl RunningLabel {
     }
 
     /// Takes what a stage of upflow has done.
-    pub fn upflow(&mut self, role: Role, reports: Vec<UpflowReport>) {
-        for report in reports {
-            // A stage that is taken over cannot make the warden keep more than there is.
-            if self.below.names().contains(&report.label) || self.compartment.label() == &report.label {
-                self.upflow.insert((role, report.label), report.counters);
-            }
-        }
-    }
-
-    /// What upflow left behind, by stage and reason.
-    fn left_behind(&self) -> Vec<(String, u64)> {
-        let mut all: BTreeMap<String, u64> = BTreeMap::new();
-        for ((role, _), counters) in &self.upflow {
-            let stage =
-                if *role == Role::Snapshot { "documents not given upward" } else { "documents not received" };
-            for (why, count) in counters.left_behind() {
-                let sum = all.entry(format!("{stage}: {why}")).or_default();
-                *sum = sum.saturating_add(count);
-            }
-        }
-        all.into_iter().collect()
+    pub fn upflow(&mut self, role: Role, counters: UpflowCounters) {
+        self.upflow.insert(role, counters);
     }
 
     /// As operators see it.
@@ -461,7 +423,8 @@ impl RunningLabel {
             services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
             off: self.off.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             vault_starts: self.vault_starts,
-            counters: self.left_behind(),
+            upflow: self.upflow.iter().map(|(role, counters)| (*role, *counters)).collect(),
+            counters: Vec::new(),
         }
     }
 
@@ -483,16 +446,6 @@ impl RunningLabel {
     pub fn stop(self) -> (Option<LastWords>, levee_sys::Result<()>) {
         let stopped = self.compartment.stop();
         (self.logs.finish(), stopped)
-    }
-
-    /// Its logger.
-    pub fn logs(&self) -> &Logs {
-        &self.logs
-    }
-
-    /// As [`RunningLabel::logs`], to see to it.
-    pub fn logs_mut(&mut self) -> &mut Logs {
-        &mut self.logs
     }
 }
 
@@ -566,14 +519,14 @@ fn services(
     let mut mediation = Mediation::of(site, label).map_err(step)?;
     for service in site.services_at(label) {
         let grant = service::decide(site, label, service, resources.in_force).ok();
-        let addresses = addresses(site, service);
+        let served = served(name, below, site, service);
         if let Some(mediation) = mediation.as_mut().filter(|_| service.mode().is_mediated()) {
-            for address in &addresses {
+            for address in &served.addresses {
                 let listener = network.listen(*address).map_err(step)?;
                 mediation.take(service.name(), service.mode(), *address, listener);
             }
-            if let Mode::Handoff(passed) = service.mode() {
-                mediation.hand_off_to(service, passed, said_label(name));
+            if matches!(service.mode(), Mode::Handoff(_)) {
+                mediation.hand_off_to(served);
                 continue;
             }
         }
@@ -584,17 +537,15 @@ fn services(
             (Protocol::Udp, _) => datagrams(network, *address),
         };
         // A machine opens its own.
-        let itself = service.mode() == Mode::Itself;
-        let addresses = if own_kernel || itself { Vec::new() } else { addresses };
-        let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.iter().map(listen).collect();
-        let launch = launch(name, below, site, service);
+        let opens = !own_kernel && service.mode() != Mode::Itself;
+        let addresses = served.addresses.iter().filter(|_| opens);
+        let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.map(listen).collect();
         let log =
             logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
-        let is_off = off.contains_key(service.name());
-        let offer = Offer { name: service.name().clone(), itself, off: is_off, launch };
+        let off = off.contains_key(service.name());
         let fds = std::iter::once(log).chain(listeners.map_err(step)?).collect();
         services.push(Service::new(service.name().clone(), grant));
-        given.push((ToInit::Service(offer), fds));
+        given.push((ToInit::Service { served, off }, fds));
     }
     Ok((services, given, mediation))
 }

@@ -6,18 +6,19 @@
 //! and the single-level networks are local in it, so that the mediator connects to a daemon from the client's own address.
 
 use crate::compartment::proto::Handoff;
+use crate::compartment::service::Served;
 use crate::compartment::{Compartment, Network, listener};
 use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
 use crate::process::{Process, Start};
 use crate::uids::Uids;
-use crate::{Fatal, label, log};
+use crate::{Fatal, log};
 use ipnet::IpNet;
 use levee_ipc::Channel;
 use levee_ipc::warden::Role;
 use levee_ipc::warden::mediator::MediatorPart;
-use levee_policy::site::{Mode, Passed, Program, Service};
+use levee_policy::site::Mode;
 use levee_policy::{Label, LabelName, ServiceName, Site};
 use levee_sys::{Result, sockdiag, tcp};
 use std::net::SocketAddr;
@@ -70,13 +71,9 @@ impl Mediation {
         self.fronts.push(Front { service: service.clone(), mode, address, listener });
     }
 
-    /// Has this command started for each connection to a service, with `label` in its environment.
-    pub fn hand_off_to(&mut self, service: &Service, passed: Passed, label: String) {
-        // nginx takes no connection that somebody else has accepted, and no site says that it should.
-        if matches!(service.program(), Program::Command(_)) {
-            let launch = label::command(service, [label]);
-            self.servers.push(Handoff { service: service.name().clone(), launch, passed, ready: 0 });
-        }
+    /// Has a process of this service started for each connection to it.
+    pub fn hand_off_to(&mut self, served: Served) {
+        self.servers.push(Handoff { served, ready: 0 });
     }
 
     /// A listener for the daemon of a relayed service, where the mediator alone reaches it: what the daemon has of that network connects to

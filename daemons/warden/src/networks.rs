@@ -9,7 +9,7 @@
 
 use crate::compartment::{Network as Namespace, set};
 use crate::edges::{self, CHANNEL, Edge, Edges, NETWORK, PARTITION, TUNNEL};
-use crate::labelled::wire::{self, Wire};
+use crate::labelled::wire::{self, LabelledWire};
 use crate::options::Options;
 use crate::pinned::{self, Pinned};
 use crate::rules::{Counts, Rules};
@@ -42,7 +42,7 @@ pub struct Networks {
     outer: OwnedFd,
     rules: Rules,
     attached: BTreeMap<LabelName, Attached>,
-    wires: Vec<Wire>,
+    wires: Vec<LabelledWire>,
     /// Those of one-way channels.
     channels: Vec<ChannelWire>,
 }
@@ -121,7 +121,7 @@ impl Networks {
         let domain = network.domain().and_then(|doi| site.domain(doi)).ok_or_else(no_domain)?;
         let edge = Edge::of(site, network, network.labels().low());
         let labels = u32::try_from(MOST).unwrap_or(u32::MAX);
-        let wire = Wire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
+        let wire = LabelledWire::take(&edge, domain, labels, self.outer.as_fd(), pins)?;
         self.wires.push(wire);
         let Some(wire) = self.wires.last_mut() else { return Ok(()) };
         self.rules.load(&edges::name(NETWORK, place)?, wire.ns())?;
@@ -135,7 +135,7 @@ impl Networks {
 
     /// What the programs of labelled networks and the rules of one-way channels dropped, for operators; what cannot be read is left out.
     pub fn counters(&self) -> Vec<(String, u64)> {
-        let of = |wire: &Wire| {
+        let of = |wire: &LabelledWire| {
             wire.counters().unwrap_or_else(|e| {
                 log!("{}: {e}", wire.interface());
                 Vec::new()

@@ -3,7 +3,7 @@
 
 use crate::channels::{self, Way};
 use crate::compartment::service::Launch;
-use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Programs, Spec, Watches};
+use crate::compartment::{Compartment, Contexts, Event, Files, Network, Plan, Programs, Spec};
 use crate::edges::{self, Edges, PARTITION};
 use crate::held::Held;
 use crate::label::SCRATCH;
@@ -13,7 +13,7 @@ use crate::making::Image;
 use crate::networks::Attached;
 use crate::options::Options;
 use crate::pinned;
-use crate::programs::{Images, Wanted};
+use crate::programs::Images;
 use crate::rest::Rule;
 use crate::rooting::Rooting;
 use crate::uids::Uids;
@@ -21,12 +21,12 @@ use crate::waits::{Source, Waits};
 use crate::{Fatal, log, selinux};
 use levee_ipc::warden::sessiond::PartitionStatus;
 use levee_policy::site::{MAX_SLOTS, Restart};
-use levee_policy::{Label, LabelName, PartitionName, Site, site};
+use levee_policy::{LabelName, PartitionName, Site, site};
 use levee_sys::cgroup::{Cgroup, Limits};
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 /// The number of the one program in it.
 const TICKET: u64 = 1;
@@ -51,7 +51,6 @@ enum State {
 struct Running {
     compartment: Compartment,
     since: Instant,
-    watches: Watches,
     /// Kept for as long as the compartment is there.
     network: Network,
     leavings: Leavings,
@@ -61,7 +60,8 @@ struct Running {
 #[derive(Debug)]
 pub struct Partition {
     asked: site::Partition,
-    label: LabelName,
+    /// Its label's name.
+    pub label: LabelName,
     /// Its log's and its maker's name, which no label has.
     log_name: LabelName,
     /// Which block of uids is its own: none that a label can have.
@@ -81,7 +81,7 @@ pub struct Partition {
 
 /// What starting one takes.
 #[derive(Debug)]
-pub struct Resources<'a> {
+pub struct PartitionResources<'a> {
     /// How the warden runs.
     pub options: &'a Options,
     /// The site.
@@ -130,11 +130,6 @@ impl Partition {
     /// Its name.
     pub fn name(&self) -> &PartitionName {
         self.asked.name()
-    }
-
-    /// Its label.
-    pub fn label(&self) -> &Label {
-        self.asked.label()
     }
 
     /// The group of what runs in it.
@@ -187,11 +182,9 @@ impl Partition {
         &mut self,
         images: &Images,
         busy: bool,
-        options: &Options,
         waits: &mut Waits,
     ) -> Option<Result<Option<PathBuf>, Fatal>> {
-        let wanted = Wanted::root(Path::new(self.asked.root()?));
-        Some(self.rooting.image(&wanted, images, busy, &options.programs, waits))
+        Some(self.rooting.image(Path::new(self.asked.root()?), images, busy, waits))
     }
 
     /// Whether it is to wait, since something of an earlier run has its files open still.
@@ -228,8 +221,8 @@ impl Partition {
         (directory, path)
     }
 
-    fn spec(&self, resources: &Resources<'_>, contexts: Option<Contexts>) -> Spec {
-        let Resources { options, site, uids, image, .. } = resources;
+    fn spec(&self, resources: &PartitionResources<'_>, contexts: Option<Contexts>) -> Spec {
+        let PartitionResources { options, site, uids, image, .. } = resources;
         Spec {
             label: self.label.clone(),
             cgroup: format!("levee/{}-{}/{}", site.name(), uids.block(), self.slot),
@@ -243,7 +236,7 @@ impl Partition {
             hostname: self.name().to_string(),
             hosts: Vec::new(),
             files: Files::Store { own: self.files(options).1, below: None },
-            extra: Vec::new(),
+            pages: false,
             scratch: SCRATCH,
             programs: match self.asked.root() {
                 Some(_) => Programs::Root(image.clone()),
@@ -258,10 +251,10 @@ impl Partition {
     ///
     /// # Errors
     /// The step that failed; then nothing of it is left.
-    pub fn start(&mut self, resources: &Resources<'_>) -> Result<(), Fatal> {
-        let step = format!("start the partition {}", self.name());
+    pub fn start(&mut self, resources: &PartitionResources<'_>) -> Result<(), Fatal> {
+        let step = format!("start {self}");
         let fault = |e: &dyn std::fmt::Display| Fatal::new(&step, e);
-        let Resources { options, site, uids, attached, .. } = resources;
+        let PartitionResources { options, site, uids, attached, .. } = resources;
         let logs = match self.logs.take() {
             Some(logs) => logs,
             None => Logs::start(Some(&self.log_name), uids.logger(Some(self.slot)), options)?,
@@ -284,8 +277,7 @@ impl Partition {
         let all = site.partitions().iter().fold(0u64, |sum, one| sum.saturating_add(one.reserved()));
         compartment.share(self.asked.weight(), self.asked.reserved(), all).map_err(|e| fault(&e))?;
         let since = Instant::now();
-        let (watches, leavings) = (Watches::default(), Leavings::default());
-        let running = Running { compartment, since, watches, network, leavings };
+        let running = Running { compartment, since, network, leavings: Leavings::default() };
         self.rooting.forget();
         self.state = State::Runs(Box::new(running));
         self.starts = self.starts.saturating_add(1);
@@ -309,7 +301,7 @@ impl Partition {
         }
         self.see_to_end();
         let State::Runs(running) = &mut self.state else { return Ok(()) };
-        running.watches.watch(&running.compartment, waits, source, source)
+        running.compartment.watch(waits, source, source)
     }
 
     /// Takes what has happened in it; its program gets the ends of these channels. Why it has ended, if it has: then it is to be stopped.
@@ -394,7 +386,7 @@ impl Partition {
                 {
                     log!("the partition {}: its interfaces are up still: {e}", self.asked.name());
                 }
-                running.watches.of_end_alone();
+                running.compartment.watch_end_alone();
                 State::Ends(running, off)
             }
             State::Ends(running, _) => State::Ends(running, off),
@@ -416,7 +408,7 @@ impl Partition {
     fn remove(&mut self) {
         let State::Ends(running, off) = std::mem::replace(&mut self.state, State::Waits) else { return };
         if let Err(e) = running.compartment.stop() {
-            log!("stopping the partition {}: {e}", self.name());
+            log!("stopping {self}: {e}");
         }
         self.state = off.map_or(State::Waits, State::Off);
     }
@@ -443,9 +435,7 @@ impl Partition {
     /// Why it is off by itself.
     pub fn alarm(&self) -> Option<String> {
         match &self.state {
-            State::Off(why) if self.rule.has_ended_something() => {
-                Some(format!("the partition {} is off: {why}", self.name()))
-            }
+            State::Off(why) if self.rule.has_ended_something() => Some(format!("{self} is off: {why}")),
             _ => None,
         }
     }
@@ -473,6 +463,12 @@ impl Partition {
     }
 }
 
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the partition {}", self.name())
+    }
+}
+
 /// Starts its program.
 fn launch(
     asked: &site::Partition,
@@ -491,9 +487,7 @@ fn launch(
         let names: Vec<&str> = ends.iter().map(|(name, _)| name.as_str()).collect();
         env.extend([format!("LISTEN_FDS={}", ends.len()), format!("LISTEN_FDNAMES={}", names.join(":"))]);
     }
-    let program = argv.first().cloned().unwrap_or_default();
-    let launch = Launch { program, argv, env, needs: asked.needs().clone() };
     let fds: Vec<_> =
         [log.as_fd(), log.as_fd()].into_iter().chain(ends.iter().map(|(_, end)| end.as_fd())).collect();
-    compartment.run(launch.start(TICKET), &fds)
+    compartment.run(Launch::command(TICKET, argv, env, asked.needs()), &fds)
 }

@@ -7,7 +7,7 @@ use crate::machine::PROGRAM;
 use crate::options::Options;
 use crate::uids::Uids;
 use crate::{Fatal, compartment, machine, programs, selinux, state};
-use levee_policy::site::Selinux;
+use levee_policy::site::{Mode, Selinux};
 use levee_policy::{Label, Site};
 use levee_sys::selinux::{self as on_host, State};
 use std::fmt;
@@ -41,7 +41,7 @@ pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
     if !site.isolation().has_own_kernel(&label) {
         return Ok(compartment::Plan::new(&whole).to_string());
     }
-    let plan = machine::Plan::new(label::machine_spec(&name, &label, &below, &resources, whole)?);
+    let plan = machine::MachinePlan::new(label::machine_spec(&name, &label, &below, &resources, whole)?);
     plan.map(|plan| plan.to_string()).ok_or_else(|| Fatal::new("plan a machine", "it has no store"))
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for compartment::Plan {
 }
 
 /// The steps, numbered, one a line.
-impl fmt::Display for machine::Plan {
+impl fmt::Display for machine::MachinePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "machine {}: a kernel of its own", self.whole.label)?;
         let mut steps: Vec<(&str, String)> = vec![
@@ -94,8 +94,8 @@ impl fmt::Display for machine::Plan {
         steps.push(("machine", "load the modules of its devices, and forbid any more".into()));
         steps.extend(self.whole.outside.iter().map(|step| ("machine", step.to_string())));
         steps.extend(self.inside.iter().map(|step| ("in it", step.to_string())));
-        for service in &self.whole.services {
-            let listen = service.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        for service in self.whole.services.iter().filter(|service| service.mode != Mode::Itself) {
+            let listen = service.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
             steps.push(("machine", format!("listen for {} at {listen}", service.name)));
         }
         for (number, (who, step)) in steps.into_iter().enumerate() {

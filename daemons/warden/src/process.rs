@@ -10,7 +10,7 @@ use levee_ipc::warden::guard::GuardSays;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
     FramesState, LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest,
-    UpflowReport,
+    UpflowCounters,
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_sys::cgroup::Cgroup;
@@ -64,7 +64,7 @@ pub enum Heard {
     /// The second tunnel.
     Layer(LayerState),
     /// A stage of upflow.
-    Upflow(Vec<UpflowReport>),
+    Upflow(UpflowCounters),
     /// A channel between partitions: what it has carried.
     Channel(Vec<(String, u64)>),
     /// What keeps the frames: how it went.
@@ -85,32 +85,9 @@ impl Kind {
     fn of<P: Part>() -> Self {
         let connect = |process: &Process, to: &Peer, fd: OwnedFd| {
             let part = P::channel(to).ok_or_else(|| refused("it does not speak with this role"))?;
-            To::<P> { process, of: PhantomData }.give(part, &[fd.as_fd()])
+            process.give(part, &[fd.as_fd()])
         };
         Self { part: TypeId::of::<P>(), connect }
-    }
-}
-
-/// A process of the role whose parts these are. Nobody can be given anything but by this, so nobody can be given what is another's.
-#[derive(Clone, Copy, Debug)]
-pub struct To<'a, P> {
-    process: &'a Process,
-    of: PhantomData<P>,
-}
-
-impl<P: Part> To<'_, P> {
-    /// Gives it a part, with its descriptors. The warden never waits for a process: one that does not read is as good as dead.
-    ///
-    /// # Errors
-    /// It is gone, or does not read what it is sent; or it would not take this, or not now.
-    pub fn give(self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
-        if fds.len() != part.descriptors() {
-            return Err(refused("it would come with another number of descriptors"));
-        }
-        if self.process.begun.get() && !part.is_late() {
-            return Err(refused("it has begun, and takes no such part any more"));
-        }
-        self.process.control.try_send_with(&Order::Give(part), fds)
     }
 }
 
@@ -126,17 +103,20 @@ pub struct Started<P> {
 }
 
 impl<P: Part> Started<P> {
-    /// To give it its parts.
-    pub fn to(&self) -> To<'_, P> {
-        To { process: &self.process, of: PhantomData }
+    /// Gives it a part, with its descriptors. Nobody can be given anything but by its role's parts, so nobody can be given what is another's.
+    ///
+    /// # Errors
+    /// It is gone, or does not read what it is sent; or it would not take this, or not now.
+    pub fn give_with(&self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        self.process.give(part, fds)
     }
 
     /// Gives it a part with one descriptor.
     ///
     /// # Errors
-    /// As [`To::give`].
+    /// As [`Started::give_with`].
     pub fn give(&self, part: P, fd: impl AsFd) -> Result<(), SendError> {
-        self.to().give(part, &[fd.as_fd()])
+        self.give_with(part, &[fd.as_fd()])
     }
 
     /// As one of all.
@@ -214,12 +194,23 @@ impl Process {
     /// Gives a process at work a part, if it is of this kind.
     ///
     /// # Errors
-    /// As [`To::give`]; and where the part is another role's.
+    /// As [`Started::give_with`]; and where the part is another role's.
     pub fn tell_as<P: Part>(&self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
         if self.kind.part != TypeId::of::<P>() {
             return Err(refused("the part is another role's"));
         }
-        To::<P> { process: self, of: PhantomData }.give(part, fds)
+        self.give(part, fds)
+    }
+
+    /// The warden never waits for a process: one that does not read is as good as dead.
+    fn give<P: Part>(&self, part: P, fds: &[BorrowedFd<'_>]) -> Result<(), SendError> {
+        if fds.len() != part.descriptors() {
+            return Err(refused("it would come with another number of descriptors"));
+        }
+        if self.begun.get() && !part.is_late() {
+            return Err(refused("it has begun, and takes no such part any more"));
+        }
+        self.control.try_send_with(&Order::Give(part), fds)
     }
 
     /// As [`Process::tell_as`]. One that does not read what it is told is as good as dead, and killed; whether it was told.
@@ -237,7 +228,7 @@ impl Process {
     /// Hands it the end of a channel.
     ///
     /// # Errors
-    /// As [`To::give`]; and where the two do not speak.
+    /// As [`Started::give_with`]; and where the two do not speak.
     pub fn connect(&self, to: &Peer, fd: OwnedFd) -> Result<(), SendError> {
         (self.kind.connect)(self, to, fd)
     }
@@ -265,7 +256,7 @@ impl Process {
     /// Tells it to begin.
     ///
     /// # Errors
-    /// As [`To::give`].
+    /// As [`Started::give_with`].
     pub fn begin(&self, place: Place) -> Result<(), SendError> {
         self.begun.set(true);
         self.control.try_send(&Order::<Nothing>::Begin(place))

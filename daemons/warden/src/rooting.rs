@@ -4,7 +4,7 @@
 
 use crate::Fatal;
 use crate::maker::{Leaving, Maker};
-use crate::programs::{Images, Wanted};
+use crate::programs::Images;
 use crate::waits::Waits;
 use std::path::{Path, PathBuf};
 
@@ -47,10 +47,9 @@ impl Rooting {
     /// It cannot be looked at, or made.
     pub fn image(
         &mut self,
-        wanted: &Wanted,
+        root: &Path,
         images: &Images,
         busy: bool,
-        programs: &Path,
         waits: &mut Waits,
     ) -> Result<Option<PathBuf>, Fatal> {
         let fault = |why: &str| Fatal::new("make its root", why);
@@ -66,7 +65,7 @@ impl Rooting {
                     return Err(fault(why));
                 }
                 State::Unknown | State::There(_) => {
-                    self.state = State::Looks(images.look(wanted, programs, waits)?);
+                    self.state = State::Looks(images.look(root, waits)?);
                     return Ok(None);
                 }
                 State::Wanted if busy => {
@@ -74,7 +73,7 @@ impl Rooting {
                     return Ok(None);
                 }
                 State::Wanted => {
-                    self.state = State::Makes(images.make(wanted, programs, waits)?);
+                    self.state = State::Makes(images.make(root, waits)?);
                     return Ok(None);
                 }
                 State::Looks(maker) => (maker, false),
@@ -86,7 +85,7 @@ impl Rooting {
             };
             self.leaving.take(maker);
             over.map_err(|why| fault(&why))?;
-            self.state = match images.find(wanted) {
+            self.state = match images.find_root(root) {
                 Some(image) => State::There(image),
                 None if makes => return Err(fault("it is not there")),
                 None => State::Wanted,

@@ -16,8 +16,8 @@ use crate::channels::Way;
 use crate::framed::Framed;
 use crate::held::Held;
 use crate::key::Key;
+use crate::label::RunningLabel;
 use crate::label::ending::Endings;
-use crate::label::{CutDone, Cutting, RunningLabel};
 use crate::layer::{self, Layer};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::making::Makers;
@@ -27,7 +27,7 @@ use crate::options::Options;
 use crate::partition::Partition;
 use crate::placed::Places;
 use crate::process::{Heard, Process, Start};
-use crate::programs::{Images, Wanted};
+use crate::programs::Images;
 use crate::service::Note;
 use crate::supervisor::Processes;
 use crate::tended::Tended;
@@ -161,10 +161,11 @@ impl Server {
             .map_err(|e| Fatal::new("open the operators' socket", e))?;
         let networks = Networks::attach(&site, &site_text, &options)
             .map_err(|e| Fatal::new("give labels, partitions and channels their networks", e))?;
-        let mut images = Images::new().map_err(|e| Fatal::new("keep the services' programs in memory", e))?;
+        let mut images = Images::new(&site_text, &options.programs)
+            .map_err(|e| Fatal::new("keep the services' programs in memory", e))?;
         // Long before the first person has signed on.
         let mut processes = Processes::new()?;
-        images.begin(&Wanted::of(&site), &options.programs, &mut processes.waits)?;
+        images.begin(&mut processes.waits)?;
         let (partitions, ways) = (Partition::all(&site)?, Way::all(&site)?);
         let mut server = Self {
             // Before anybody has them: what changes from here on is seen.
@@ -346,9 +347,9 @@ impl Server {
                 Heard::Frames(state) => self.framed.said(state),
                 Heard::Channel(counted) => self.channel_said(key, counted),
                 Heard::Guard(said) => self.guard_said(key, said),
-                Heard::Upflow(reports) => {
+                Heard::Upflow(counters) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
-                        label.upflow(key.role, reports);
+                        label.upflow(key.role, counters);
                     }
                 }
                 Heard::Tpe(_) | Heard::Layer(_) => {
@@ -384,13 +385,11 @@ impl Server {
         steering.extend(self.networks.counters());
         let of = |one: &Partition| self.networks.at(one.log_name()).map(Attached::counters);
         steering.extend(self.partitions.iter().filter_map(of).flatten());
-        if self.site.frames().is_some() {
-            steering.extend(self.framed.counters());
-        }
         steering.extend(self.ways.iter().flat_map(Way::counters));
         let alarms = self.alarms();
         let partitions = self.partitions.iter().map(Partition::status).collect();
-        self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, alarms });
+        let frames = self.site.frames().map(|_| self.framed.state());
+        self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, frames, alarms });
         self.networks.count(&mut self.processes.waits);
         // What they answer is told the next time: nobody is waited for.
         self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)).for_each(upflow::ask);
@@ -425,14 +424,12 @@ impl Server {
                 }
             }
             SessiondRequest::Cut { label, inner, ticket } => {
-                let cutting = match self.labels.get_mut(&label) {
+                let done = match self.labels.get_mut(&label) {
                     Some(running) => running.cut(inner, ticket),
                     // No compartment, no sockets.
-                    None => Cutting::Done(Some(0)),
+                    None => Some(LabelEvent::Cut { ticket, sockets: Some(0) }),
                 };
-                if let Cutting::Done(sockets) = cutting {
-                    self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
-                }
+                done.into_iter().for_each(|done| self.tell_sessiond(done));
             }
             SessiondRequest::Execute { label, argv, ticket } => {
                 let running = self.labels.get_mut(&label).ok_or_else(|| "this label does not run".to_owned());
@@ -501,9 +498,7 @@ impl Server {
     /// What has been cut of a label since the last time.
     fn tell_cuts(&mut self, name: &LabelName) {
         let cuts = self.labels.get_mut(name).map(RunningLabel::cuts_done);
-        for CutDone { ticket, sockets } in cuts.unwrap_or_default() {
-            self.tell_sessiond(LabelEvent::Cut { ticket, sockets });
-        }
+        cuts.unwrap_or_default().into_iter().for_each(|done| self.tell_sessiond(done));
     }
 
     /// Sees to the labels of which something has changed, and from time to time to those that time alone changes.
@@ -527,7 +522,7 @@ impl Server {
         let Some(label) = self.labels.get_mut(name) else { return };
         label.see_to_cuts();
         label.go_on_cutting();
-        label.logs_mut().see_to();
+        label.logs.see_to();
         let notes = label.notes();
         let watched = label.watch(name, &mut self.processes.waits);
         let executed = label.executed(now);
@@ -594,7 +589,7 @@ impl Server {
             processes.iter().for_each(|process| process.wait(Duration::from_secs(5)));
             return self.upflow.finish(name, snapshot, &mut self.processes.waits);
         };
-        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s))) {
+        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             drop(group.idle(slot));
         }
         if !label.parts() {

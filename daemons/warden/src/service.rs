@@ -1,7 +1,7 @@
 //! A service of a label that runs, as the warden knows it: why there is one, or why it is off, and what process 1, which starts it, has
 //! said of it.
 
-use crate::compartment::proto::{Report, Told};
+use crate::compartment::service::{Report, Told};
 use levee_policy::decision::Connect;
 use levee_policy::{Grant, Label, PostureName, ServiceName, Site, site};
 use std::time::{Duration, Instant};

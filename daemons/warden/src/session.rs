@@ -1,9 +1,7 @@
 //! The one session of a workstation: its steering group, its TUN device, its ephemeral compartment.
 
-use crate::compartment::proto::{Profile, Start};
-use crate::compartment::{
-    Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec, Watches,
-};
+use crate::compartment::service::Launch;
+use crate::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, Spec};
 use crate::logs::{LastWords, Logs};
 use crate::options::Options;
 use crate::uids::Uids;
@@ -11,8 +9,9 @@ use crate::waits::{Source, Waits};
 use crate::{Fatal, log, outer};
 use ipnet::IpNet;
 use levee_ipc::warden::WorkstationEvent;
+use levee_ipc::warden::tpe::Open;
+use levee_policy::LabelName;
 use levee_policy::site::Needs;
-use levee_policy::{DomainName, LabelName};
 use levee_session::SessionId;
 use levee_sys::clock;
 use levee_sys::tun::{self, Queue};
@@ -31,44 +30,25 @@ pub const SLOTS: u16 = 1;
 /// The steering slot of the only vault.
 pub const SLOT: u16 = 1;
 
-/// Where the person's programs begin, and what they are found in.
-const HOME: &str = "/home/user";
-/// See [`HOME`].
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-
-/// What the server gave the session.
+/// A session that runs.
 #[derive(Debug)]
-pub struct Open {
+pub struct Session {
     /// Its name.
     pub id: SessionId,
     /// Its label.
     pub label: LabelName,
-    /// Its inner addresses.
-    pub inner: Vec<IpAddr>,
-    /// Names for `/etc/hosts`.
-    pub hosts: Vec<(IpAddr, Vec<DomainName>)>,
-    /// What is reached through the tunnel.
-    pub reach: Vec<IpNet>,
     /// Inner MTU in bytes.
     pub mtu: u16,
-    /// It is over when the server has not been heard for so long.
-    pub patience: Duration,
-}
-
-/// A session that runs.
-#[derive(Debug)]
-pub struct Session {
-    id: SessionId,
-    label: LabelName,
-    mtu: u16,
-    group: SteeringGroup,
-    tun: Queue,
+    /// Its steering group.
+    pub group: SteeringGroup,
+    /// Its TUN queue.
+    pub tun: Queue,
     compartment: Compartment,
     patience: Duration,
     /// When what the server has answered last was asked: time since the host's start, suspended or not.
     heard: Duration,
-    logs: Logs,
-    watches: Watches,
+    /// Its logger.
+    pub logs: Logs,
     /// The vault is at work.
     vault: bool,
     up: bool,
@@ -118,13 +98,9 @@ impl Session {
             limits: levee_sys::cgroup::Limits { memory: 2 << 30, processes: 1024, cpu_percent: 200 },
             processors: None,
             hostname: "workstation".into(),
-            hosts: open
-                .hosts
-                .into_iter()
-                .map(|(address, names)| (address, names.iter().map(ToString::to_string).collect()))
-                .collect(),
+            hosts: open.hosts,
             files: Files::Scratch { bytes: SCRATCH },
-            extra: Vec::new(),
+            pages: false,
             scratch: TEMPORARY,
             // One session runs at a time: there is nobody beside it to be told anything.
             programs: Programs::Host,
@@ -136,7 +112,7 @@ impl Session {
         let compartment =
             Compartment::begin(&Plan::new(&spec), &network, &init, log.as_fd(), Vec::new()).map_err(step)?;
         Ok(Self {
-            id: open.id,
+            id: open.session,
             label: open.label,
             mtu: open.mtu,
             group,
@@ -145,7 +121,6 @@ impl Session {
             patience: open.patience,
             heard: clock::since_boot(),
             logs,
-            watches: Watches::default(),
             vault: false,
             up: false,
         })
@@ -161,41 +136,6 @@ impl Session {
         self.heard.saturating_add(self.patience).saturating_sub(clock::since_boot())
     }
 
-    /// The session's name.
-    pub fn id(&self) -> SessionId {
-        self.id
-    }
-
-    /// Its label.
-    pub fn label(&self) -> &LabelName {
-        &self.label
-    }
-
-    /// Inner MTU in bytes.
-    pub fn mtu(&self) -> u16 {
-        self.mtu
-    }
-
-    /// Its steering group.
-    pub fn group(&self) -> &SteeringGroup {
-        &self.group
-    }
-
-    /// Its logger.
-    pub fn logs(&self) -> &Logs {
-        &self.logs
-    }
-
-    /// As [`Session::logs`], to see to it.
-    pub fn logs_mut(&mut self) -> &mut Logs {
-        &mut self.logs
-    }
-
-    /// Its TUN queue.
-    pub fn tun(&self) -> BorrowedFd<'_> {
-        self.tun.as_fd()
-    }
-
     /// Has waited for what its compartment says, for its end and for its logger's.
     ///
     /// # Errors
@@ -203,7 +143,7 @@ impl Session {
     pub fn watch(&mut self, waits: &mut Waits) -> std::io::Result<()> {
         let label = &self.label;
         let (said, ended) = (|| Source::Inside(label.clone()), || Source::CompartmentEnded(label.clone()));
-        self.watches.watch(&self.compartment, waits, said, ended)?;
+        self.compartment.watch(waits, said, ended)?;
         self.logs.watch(waits, || Source::LabelsLogger(self.label.clone()))
     }
 
@@ -239,21 +179,11 @@ impl Session {
         if fds.len() != 3 {
             return Err("a program needs standard input, output and error".into());
         }
+        if argv.is_empty() {
+            return Err("which program?".into());
+        }
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let program = argv.first().cloned().ok_or("which program?")?;
-        let mut environment = vec![format!("HOME={HOME}"), "USER=user".to_owned(), format!("PATH={PATH}")];
-        let own = |entry: &String| ["HOME=", "USER=", "PATH="].iter().any(|name| entry.starts_with(name));
-        environment.extend(env.into_iter().filter(|entry| !own(entry)));
-        let start = Start {
-            ticket,
-            program,
-            argv,
-            env: environment,
-            uid: SERVICE_UID,
-            input: true,
-            terminal,
-            filter: Profile::Service(Needs::all()),
-        };
+        let start = Launch { input: true, terminal, ..Launch::command(ticket, argv, env, &Needs::all()) };
         self.compartment.run(start, &fds).map_err(|e| e.to_string())
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 const DECRYPTION: Duration = Duration::from_secs(120);
 
 /// A process with its kit, or the step that failed.
-pub type Given = Result<Process, Box<dyn Error>>;
+pub type Equipped = Result<Process, Box<dyn Error>>;
 
 /// What goes wrong as a process of this role is started.
 pub fn not_started(role: Role, why: &dyn std::fmt::Display) -> Fatal {

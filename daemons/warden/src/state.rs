@@ -145,46 +145,19 @@ pub const ROTATIONS: &str = "rotated";
 /// So many are told at a time: the others with the next `levee reload`, or start.
 const MOST_ROTATIONS: usize = 64;
 
-/// What was rotated.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Rotation {
-    /// Which key.
-    pub object: String,
-    /// From which to which.
-    pub reason: String,
-    /// Whether it is known to have ended.
-    pub done: bool,
-}
-
-/// What has been rotated and not been told, oldest first; it is told once. A line that says which key, and one that says the rest; what
-/// is otherwise there is told of as unreadable.
-pub fn rotations(state: &Path) -> Vec<Rotation> {
+/// What has been rotated and not been told, oldest first: what each file says, and whether it is not known to have ended. It is told once.
+pub fn rotations(state: &Path) -> Vec<(Vec<u8>, bool)> {
     let Ok(entries) = std::fs::read_dir(state.join(ROTATIONS)) else { return Vec::new() };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).take(MOST_ROTATIONS).collect();
     paths.sort();
-    let read = |path: &Path| {
-        let text = String::from_utf8(read(path, 1_024).ok()?).ok()?;
-        let (object, reason) = text.trim_end().split_once('\n')?;
-        Some(Rotation { object: object.to_owned(), reason: reason.replace('\n', " "), done: true })
-    };
-    let mut told = Vec::new();
-    for path in paths {
-        let unreadable = || Rotation {
-            object: "keys".to_owned(),
-            reason: "a rotation that cannot be read".to_owned(),
-            done: false,
-        };
-        let mut rotation = read(&path).unwrap_or_else(unreadable);
-        if path.extension().is_some_and(|end| end == "begun") {
-            rotation.done = false;
-            rotation.reason.push_str("; begun, and not known to have ended");
-        }
+    let told = |path: std::path::PathBuf| {
+        // What cannot be read is told of all the same.
+        let text = read(&path, 1_024).unwrap_or_default();
         // One that stays would be told without end.
-        if std::fs::remove_file(&path).is_ok() {
-            told.push(rotation);
-        }
-    }
-    told
+        std::fs::remove_file(&path).ok()?;
+        Some((text, path.extension().is_some_and(|end| end == "begun")))
+    };
+    paths.into_iter().filter_map(told).collect()
 }
 
 /// Reads a small public file.
@@ -485,22 +458,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rotated_is_told_once_and_what_may_not_have_ended_is_told_so() {
+    fn what_was_rotated_is_told_once_and_in_order_with_whether_it_may_not_have_ended() {
         let state = tempfile::tempdir().unwrap();
         assert_eq!(rotations(state.path()), []);
         let directory = state.path().join(ROTATIONS);
         std::fs::create_dir(&directory).unwrap();
-        for (name, text) in [
-            ("1", "IKE's key\nfrom a to b\n"),
-            ("2.begun", "audit log's key\nfrom c to d\n"),
-            ("3", "\u{fffd}"),
-        ] {
-            std::fs::write(directory.join(name), text).unwrap();
+        for name in ["3", "2.begun", "1"] {
+            std::fs::write(directory.join(name), name).unwrap();
         }
-        let [one, two, three] = rotations(state.path()).try_into().unwrap();
-        assert_eq!((&*one.object, &*one.reason, one.done), ("IKE's key", "from a to b", true));
-        assert!(!two.done && two.reason.contains("not known to have ended"));
-        assert!(!three.done && three.reason.contains("cannot be read"));
+        let told = [("1", false), ("2.begun", true), ("3", false)];
+        assert_eq!(rotations(state.path()), told.map(|(text, begun)| (text.into(), begun)));
         assert_eq!(rotations(state.path()), []);
     }
 }

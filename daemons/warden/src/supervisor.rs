@@ -154,10 +154,12 @@ impl Processes {
         Ok(())
     }
 
-    /// Forgets a process that has ended. Says whether it may be started again, or has ended too often.
-    pub fn ended(&mut self, key: &Key, now: Instant) -> Option<(Process, bool)> {
-        let Running { process, .. } = self.running.remove(key)?;
-        Some((process, self.ends.entry(key.clone()).or_insert_with(|| Rule::new(RESTARTS)).allows(now)))
+    /// Forgets a process that has ended: how, and whether it may be started again or has ended too often. `None` where it has not.
+    pub fn ended(&mut self, key: &Key, now: Instant) -> Option<(String, bool)> {
+        let how = self.get(key)?.exit()?;
+        log!("{key} ended: {how}");
+        self.running.remove(key);
+        Some((how, self.ends.entry(key.clone()).or_insert_with(|| Rule::new(RESTARTS)).allows(now)))
     }
 
     /// Takes a process out whose end is wanted.

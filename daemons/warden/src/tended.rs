@@ -1,6 +1,7 @@
 //! What is seen to when it has changed, and not with every turn: a turn costs by what happens, not by how much runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 /// What is not settled is seen to so often, however many turns there are meanwhile.
@@ -23,16 +24,20 @@ impl<K, V> Default for Tended<K, V> {
     }
 }
 
+/// To look at what there is.
+impl<K, V> Deref for Tended<K, V> {
+    type Target = BTreeMap<K, V>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}
+
 impl<K: Clone + Ord, V> Tended<K, V> {
     /// Takes over something new, to be seen to.
     pub fn insert(&mut self, key: K, value: V) {
         self.changed.insert(key.clone());
         self.all.insert(key, value);
-    }
-
-    /// To look at it.
-    pub fn get(&self, key: &K) -> Option<&V> {
-        self.all.get(key)
     }
 
     /// To change it: it is to be seen to.
@@ -49,24 +54,9 @@ impl<K: Clone + Ord, V> Tended<K, V> {
         self.all.remove(key)
     }
 
-    /// Whether it is there.
-    pub fn contains_key(&self, key: &K) -> bool {
-        self.all.contains_key(key)
-    }
-
-    /// All, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.all.iter()
-    }
-
     /// All, to change what need not be seen to.
     pub fn iter_quietly_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         self.all.iter_mut()
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.all.len()
     }
 
     /// What is to be seen to now. Of each [`Tended::seen`] is to be told.

@@ -107,7 +107,7 @@ impl Upflow {
         options: &Options,
         uids: &Uids,
     ) -> Result<Option<Process>, Box<dyn std::error::Error>> {
-        let start = Start::new(Key::at(role, name), label.slot(), uids, options, label.logs());
+        let start = Start::new(Key::at(role, name), label.slot(), uids, options, &label.logs);
         let seen = Some(IdRange { inside: SERVICE_UID, outside: start.uid, count: 1 });
         if role == Role::Snapshot {
             let Some(snapshot) = self.used(name, name, site, options)? else { return Ok(None) };
@@ -146,7 +146,7 @@ impl Upflow {
         let process = Process::start_as(Start { arguments: &["--copy"], ..start })?;
         process.give(what, copies)?;
         for (names, fds) in names.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
-            process.to().give(CopyPart::Snapshots(names.to_vec()), fds)?;
+            process.give_with(CopyPart::Snapshots(names.to_vec()), fds)?;
         }
         Ok(Some(process.into_process()))
     }

@@ -1,15 +1,15 @@
 //! The warden of a workstation: signer, keyer and TPE, and for the one session there may be a vault and an
 //! ephemeral compartment, gone when the session ends (object reuse).
 
-use crate::behind::{Behind, Kept};
+use crate::behind::{Behind, BehindInterface};
 use crate::compartment::Network;
 use crate::key::Key;
 use crate::layer::{self, Layer};
 use crate::logs::{LastWords, Logs, own_logs};
 use crate::options::Options;
 use crate::process::{Heard, Process, Start};
-use crate::session::{Open, Remains, SLOT, SLOTS, Session};
-use crate::standing::{self, Given};
+use crate::session::{Remains, SLOT, SLOTS, Session};
+use crate::standing::{self, Equipped};
 use crate::supervisor::Processes;
 use crate::there::there;
 use crate::uids::Uids;
@@ -20,7 +20,7 @@ use levee_ipc::signer::Use;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_ipc::warden::layer::LayerPart;
 use levee_ipc::warden::signer::SignerPart;
-use levee_ipc::warden::tpe::TpePart;
+use levee_ipc::warden::tpe::{Open, TpePart};
 use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::warden::{LayerState, Place, Role, TpeRequest, WorkstationEvent};
 use levee_ipc::{Received, Secret, SendError};
@@ -141,7 +141,7 @@ pub struct Workstation {
     layer: Option<(SocketAddr, Layer)>,
     layer_down: Option<String>,
     /// The interface of the machine behind, if there is one.
-    behind: Option<Kept>,
+    behind: Option<BehindInterface>,
     uids: Uids,
     /// Which slot an SPI names: of one, always that one.
     steering: SteeringKey,
@@ -199,7 +199,7 @@ impl Workstation {
         let layer = layer.map_err(|e| Fatal::new("open the second tunnel", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let pins = options.run.join(state::NETWORKS);
-        let take = |behind| Kept::take(behind, &options.programs, &pins);
+        let take = |behind| BehindInterface::take(behind, &options.programs, &pins);
         let behind = bundle.behind.map(take).transpose();
         let behind = behind.map_err(|e| Fatal::new("keep the machine behind apart", e))?;
         let processes = Processes::new()?;
@@ -289,7 +289,8 @@ impl Workstation {
     /// How long nothing is to be done if nothing happens.
     fn longest_wait(&self) -> Duration {
         let building = self.session.as_ref().is_some_and(Session::is_building);
-        let resting = self.session.iter().map(Session::logs).chain([&self.logs]).any(Logs::is_resting);
+        let resting =
+            self.session.iter().map(|session| &session.logs).chain([&self.logs]).any(Logs::is_resting);
         let soon = building || resting || !self.remains.is_empty() || !self.last_words.is_empty();
         let wait = Duration::from_millis(if soon { 200 } else { 5_000 });
         // A wait does not go on while the host is suspended, and is to end soon after.
@@ -320,7 +321,11 @@ impl Workstation {
     }
 
     fn see_to_loggers(&mut self) {
-        self.session.iter_mut().map(Session::logs_mut).chain([&mut self.logs]).for_each(Logs::see_to);
+        self.session
+            .iter_mut()
+            .map(|session| &mut session.logs)
+            .chain([&mut self.logs])
+            .for_each(Logs::see_to);
         self.last_words.retain(|last_words| !last_words.are_over());
     }
 
@@ -338,7 +343,7 @@ impl Workstation {
     /// Ends everything.
     pub fn stop(mut self) {
         self.close();
-        if let Some(Err(e)) = self.behind.as_ref().map(Kept::release) {
+        if let Some(Err(e)) = self.behind.as_ref().map(BehindInterface::release) {
             log!("the interface of the machine behind stays where it is: {e}");
         }
         self.processes.end();
@@ -412,7 +417,7 @@ impl Workstation {
 
     fn hear_compartment(&mut self) {
         let Some(session) = &mut self.session else { return };
-        let id = session.id();
+        let id = session.id;
         match session.hear() {
             Ok(events) => {
                 events.into_iter().for_each(|event| self.tell_tpe(event));
@@ -426,9 +431,9 @@ impl Workstation {
         if let Some(session) = &mut self.session
             && session.comes_up()
         {
-            let id = session.id();
-            let machine = self.behind.as_ref().filter(|behind| behind.is_for(session.label()));
-            match machine.map_or(Ok(()), Kept::join) {
+            let id = session.id;
+            let machine = self.behind.as_ref().filter(|behind| behind.is_for(&session.label));
+            match machine.map_or(Ok(()), BehindInterface::join) {
                 Ok(()) => self.tell_tpe(WorkstationEvent::Up(id)),
                 Err(e) => self.not_opened(id, e.to_string()),
             }
@@ -443,9 +448,9 @@ impl Workstation {
 
     fn request(&mut self, request: TpeRequest, fds: Vec<OwnedFd>) {
         match request {
-            TpeRequest::Open { session, label, inner, hosts, reach, mtu, patience } => {
+            TpeRequest::Open(open) => {
                 self.close();
-                let open = Open { id: session, label, inner, hosts, reach, mtu, patience };
+                let session = open.session;
                 if let Err(e) = self.open(open) {
                     self.not_opened(session, e.to_string());
                 }
@@ -457,7 +462,7 @@ impl Workstation {
                 }
             }
             TpeRequest::Close(session) => {
-                if self.session.as_ref().is_some_and(|s| s.id() == session) {
+                if self.session.as_ref().is_some_and(|s| s.id == session) {
                     self.close();
                 }
                 self.tell_tpe(WorkstationEvent::Closed(session));
@@ -495,11 +500,11 @@ impl Workstation {
         let network = network.map_err(|e| Fatal::new("make the session's network", e))?;
         let session = Session::start(open, &self.options, &self.uids, network, outer, &self.steering)?;
         let key = Key::at(Role::Vault, &label);
-        let start = Start::new(key, SLOT, &self.uids, &self.options, session.logs());
+        let start = Start::new(key, SLOT, &self.uids, &self.options, &session.logs);
         let vault = Process::start_as::<VaultPart>(start).map_err(|e| Fatal::new("start the vault", e))?;
         let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
-        vault.give(VaultPart::Tun { mtu: session.mtu() }, session.tun()).map_err(handed)?;
-        let group = session.group();
+        vault.give(VaultPart::Tun { mtu: session.mtu }, &session.tun).map_err(handed)?;
+        let group = &session.group;
         let socket = group.slot(SLOT).ok_or_else(|| handed(SendError::Closed))?;
         vault.give(VaultPart::Udp(group.address()), socket).map_err(handed)?;
         if let (Some(keyer), Some(socket)) = (self.processes.get(&Key::of(Role::Keyer)), group.keyer()) {
@@ -517,11 +522,11 @@ impl Workstation {
     /// Ends the session there is: its programs, files and keys are gone when this returns.
     fn close(&mut self) {
         // Before anything else, and also where the session did not come so far.
-        if let Some(Err(e)) = self.behind.as_ref().map(Kept::leave) {
+        if let Some(Err(e)) = self.behind.as_ref().map(BehindInterface::leave) {
             log!("the interface of the machine behind stays where it is: {e}");
         }
         let Some(session) = self.session.take() else { return };
-        if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, session.label())) {
+        if let Some(vault) = self.processes.remove(&Key::at(Role::Vault, &session.label)) {
             vault.reap();
         }
         let (remains, last_words, stopped) = session.stop();
@@ -533,7 +538,7 @@ impl Workstation {
     }
 
     fn died(&mut self, why: &str) {
-        if let Some(id) = self.session.as_ref().map(Session::id) {
+        if let Some(id) = self.session.as_ref().map(|session| session.id) {
             log!("session {id} is over: {why}");
             self.close();
             self.tell_tpe(WorkstationEvent::Died(id));
@@ -541,9 +546,7 @@ impl Workstation {
     }
 
     fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
-        let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
-        let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
-        log!("{key} ended: {how}");
+        let Some((how, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         match key.role {
             Role::Vault => {
                 self.died("its vault ended");
@@ -584,7 +587,7 @@ impl Workstation {
         self.admit(process)
     }
 
-    fn give_tpe(&self, start: Start<'_>) -> Given {
+    fn give_tpe(&self, start: Start<'_>) -> Equipped {
         let tpe = Process::start_as::<TpePart>(start)?;
         let file = |name: &str| self.options.config.join(name);
         tpe.give(TpePart::Chain, state::copy(&file("chain.pem"))?)?;
@@ -592,50 +595,50 @@ impl Workstation {
         tpe.give(TpePart::Authority, state::copy(&file("authority.pem"))?)?;
         tpe.give(TpePart::Commands, &self.commands)?;
         let (address, name) = self.server.clone();
-        tpe.to().give(TpePart::Server { address, name }, &[])?;
+        tpe.give_with(TpePart::Server { address, name }, &[])?;
         if let Some((_, sockets)) = &self.layer {
             let within = levee_sys::udp::local_address(sockets.inner.as_fd())?;
-            tpe.to().give(TpePart::Tunnel(within), &[])?;
+            tpe.give_with(TpePart::Tunnel(within), &[])?;
         }
         Ok(tpe.into_process())
     }
 
-    fn give_layer(&self, start: Start<'_>) -> Given {
+    fn give_layer(&self, start: Start<'_>) -> Equipped {
         let layer = Process::start_as::<LayerPart>(start)?;
         let (address, sockets) = self.layer.as_ref().ok_or("the site has one layer")?;
         standing::give_layer(&layer, sockets, &self.options.config.join("layer"))?;
         let (address, name) = (*address, self.server.1.clone());
-        layer.to().give(LayerPart::Server { address, name }, &[])?;
-        if let Some(group) = self.session.as_ref().map(Session::group) {
-            layer.to().give(LayerPart::Session(group.address()), &[])?;
+        layer.give_with(LayerPart::Server { address, name }, &[])?;
+        if let Some(group) = self.session.as_ref().map(|session| &session.group) {
+            layer.give_with(LayerPart::Session(group.address()), &[])?;
         }
         Ok(layer.into_process())
     }
 
-    fn give_keyer(&self, start: Start<'_>) -> Given {
+    fn give_keyer(&self, start: Start<'_>) -> Equipped {
         let keyer = Process::start_as::<KeyerPart>(start)?;
         let file = |name: &str| self.options.config.join(name);
         if let Some(id) = self.ppk.clone() {
-            keyer.to().give(KeyerPart::Ppk { host: None, id, mandatory: true }, &[])?;
+            keyer.give_with(KeyerPart::Ppk { host: None, id, mandatory: true }, &[])?;
         }
         keyer.give(KeyerPart::Chain, state::copy(&file("ike-chain.pem"))?)?;
         standing::give_list(&keyer, KeyerPart::Revocations, &file(state::WORKSTATION_REVOCATIONS))?;
         keyer.give(KeyerPart::Authority, state::copy(&file("authority.pem"))?)?;
-        keyer.to().give(KeyerPart::Server(self.server.1.clone()), &[])?;
-        keyer.to().give(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;
+        keyer.give_with(KeyerPart::Server(self.server.1.clone()), &[])?;
+        keyer.give_with(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;
         // One that is started again goes on with the session there is.
-        if let Some(group) = self.session.as_ref().map(Session::group) {
+        if let Some(group) = self.session.as_ref().map(|session| &session.group) {
             let socket = group.keyer().ok_or("the steering group has no first socket")?;
             keyer.give(KeyerPart::Udp(group.address()), socket)?;
         }
         Ok(keyer.into_process())
     }
 
-    fn give_signer(&self, start: Start<'_>) -> Given {
+    fn give_signer(&self, start: Start<'_>) -> Equipped {
         let signer = Process::start_as::<SignerPart>(start)?;
         let file = |name: &str| state::secret(&self.options.config.join(name));
         if let Some(passphrase) = &self.passphrase {
-            signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
+            signer.give_with(SignerPart::Passphrase(passphrase.clone()), &[])?;
         }
         signer.give(SignerPart::PrivateKey(Use::Tls), file("device.key")?)?;
         signer.give(SignerPart::PrivateKey(Use::Ike), file("ike.key")?)?;

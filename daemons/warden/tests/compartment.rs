@@ -8,12 +8,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Lab, fetch};
-use levee_policy::site::Needs;
+use common::{Lab, fetch, served};
 use levee_sys::mount::Attributes;
 use levee_sys::ns;
-use levee_warden::compartment::proto::{Offer, Report, ToInit};
-use levee_warden::compartment::service::Launch;
+use levee_warden::compartment::proto::ToInit;
+use levee_warden::compartment::service::Report;
 use levee_warden::compartment::{Compartment, Contexts, Event, Files, Plan, Store};
 
 #[test]
@@ -52,24 +51,27 @@ fn what_a_virtual_machine_had_as_a_disk_the_host_does_not_mount_any_more() {
 #[test]
 fn nginx_serves_its_label_from_inherited_listeners_through_the_compartments_own_network() {
     let lab = Lab::new("serve");
-    let mut running = lab.start();
-    lab.start_nginx(&mut running);
+    let mut running = lab.start_serving();
     let page = fetch(&lab, "GET", "/", b"");
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     assert!(page.contains("<h1>SECRET</h1>") && page.contains("X-Label: SECRET"), "{page}");
+    // What it is configured by is process 1's alone to write, whatever the service has become.
+    let tries = "cd /etc/nginx/levee; for what in 'rm -f web.conf' 'touch new' 'cp /dev/null index.html' 'mv web.conf old' \
+                 'chmod 777 .'; do $what; done; ls";
+    let (out, _) = lab.shell(&mut running, tries);
+    let refused = ["Permission denied", "Operation not permitted"].map(|why| out.matches(why).count());
+    assert!(refused == [4, 1] && out.ends_with("index.html\nweb.conf\n"), "{out}");
     running.stop().unwrap();
 }
 
 #[test]
 fn documents_are_written_to_the_own_store_and_survive_a_restart() {
     let lab = Lab::new("store");
-    let mut running = lab.start();
-    lab.start_nginx(&mut running);
+    let running = lab.start_serving();
     let answer = fetch(&lab, "PUT", "/own/dir/plan.txt", b"attack at dawn");
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
     running.stop().unwrap();
-    let mut running = lab.start();
-    lab.start_nginx(&mut running);
+    let running = lab.start_serving();
     assert!(fetch(&lab, "GET", "/own/dir/plan.txt", b"").ends_with("attack at dawn"));
     assert!(fetch(&lab, "GET", "/", b"").contains("dir/"), "the page lists the own documents");
     running.stop().unwrap();
@@ -79,8 +81,7 @@ fn documents_are_written_to_the_own_store_and_survive_a_restart() {
 fn copies_of_dominated_labels_are_read_and_writing_them_is_refused_by_the_mount() {
     let lab = Lab::new("below");
     lab.put_below("U/low.txt", "unclassified");
-    let mut running = lab.start();
-    lab.start_nginx(&mut running);
+    let mut running = lab.start_serving();
     assert!(fetch(&lab, "GET", "/below/U/low.txt", b"").ends_with("unclassified"));
     assert!(fetch(&lab, "GET", "/", b"").contains("low.txt"), "the page lists the dominated documents");
     for (method, path) in
@@ -216,17 +217,20 @@ fn limits_of_memory_processes_and_processor_hold() {
 #[test]
 fn killing_a_process_or_a_compartment_leaves_the_others_running() {
     let (a, b) = (Lab::new("one"), Lab::new("two"));
-    let (mut one, mut two) = (a.start(), b.start());
-    a.start_nginx(&mut one);
-    b.start_nginx(&mut two);
+    let (one, mut two) = (a.start_serving(), b.start_serving());
+    assert!(fetch(&a, "GET", "/", b"").starts_with("HTTP/1.1 200"));
     one.kill().unwrap();
     assert!(levee_sys::pidfd::ended(&one.process().unwrap().pidfd, Duration::from_secs(5)).unwrap());
     assert!(fetch(&b, "GET", "/", b"").starts_with("HTTP/1.1 200"));
     one.stop().unwrap();
-    // A killed service is reported and can be started again.
-    two.signal(1, 9).unwrap();
-    assert_eq!(b.next(&mut two), Event::Exited(1, 137));
-    b.start_nginx(&mut two);
+    // A killed program is reported and can be started again.
+    let null = std::fs::File::open("/dev/null").unwrap();
+    for _ in 0..2 {
+        two.run(b.program(1, "sleep 100"), &[null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
+        assert_eq!(b.next(&mut two), Event::Started(1));
+        two.signal(1, 9).unwrap();
+        assert_eq!(b.next(&mut two), Event::Exited(1, 137));
+    }
     assert!(fetch(&b, "GET", "/", b"").starts_with("HTTP/1.1 200"));
     two.stop().unwrap();
 }
@@ -234,17 +238,11 @@ fn killing_a_process_or_a_compartment_leaves_the_others_running() {
 #[test]
 fn process_1_starts_a_service_by_its_first_connection_and_says_what_became_of_it() {
     let lab = Lab::new("services");
-    let launch = |script: &str| Launch {
-        program: "sh".into(),
-        argv: ["sh", "-c", script].map(Into::into).into(),
-        env: vec!["PATH=/usr/bin".into()],
-        needs: Needs::default(),
-    };
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let offer = |name: &str, port, script| {
-        let offer = Offer { name: name.parse().unwrap(), itself: false, off: false, launch: launch(script) };
+        let served = served(name, address(port), &["sh", "-c", script]);
         let log = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
-        (ToInit::Service(offer), vec![log, lab.network.listen(address(port)).unwrap()])
+        (ToInit::Service { served, off: false }, vec![log, lab.network.listen(address(port)).unwrap()])
     };
     // What runs has the power of a service, as its process 1 has no other.
     let unable =
@@ -304,15 +302,9 @@ fn what_is_turned_off_ends_with_all_that_it_left_behind_and_starts_for_nobody_un
     let lab = Lab::new("turned");
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let offer = |name: &str, port, script: &str, off| {
-        let launch = Launch {
-            program: "sh".into(),
-            argv: ["sh", "-c", script].map(Into::into).into(),
-            env: vec!["PATH=/usr/bin".into(), "LISTEN_FDS=1".into()],
-            needs: Needs::default(),
-        };
-        let offer = Offer { name: name.parse().unwrap(), itself: false, off, launch };
+        let served = served(name, address(port), &["sh", "-c", script]);
         let log = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
-        (ToInit::Service(offer), vec![log, lab.network.listen(address(port)).unwrap()])
+        (ToInit::Service { served, off }, vec![log, lab.network.listen(address(port)).unwrap()])
     };
     let given = vec![
         offer("lingers", 81, LINGERS, false),
@@ -565,9 +557,8 @@ fn a_compartment_starts_in_a_moment_and_nginx_answers_soon_after() {
     let (mut start, mut answer) = (Vec::new(), Vec::new());
     for _ in 0..20 {
         let began = Instant::now();
-        let mut running = lab.start();
+        let running = lab.start_serving();
         start.push(began.elapsed());
-        lab.start_nginx(&mut running);
         assert!(fetch(&lab, "GET", "/", b"").starts_with("HTTP/1.1 200"));
         answer.push(began.elapsed());
         running.stop().unwrap();

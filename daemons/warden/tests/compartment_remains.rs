@@ -15,8 +15,7 @@ fn nothing_is_left_on_the_host() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let lab = Lab::new("nothing");
     let before = Host::look(&lab);
-    let mut running = lab.start();
-    lab.start_nginx(&mut running);
+    let running = lab.start_serving();
     fetch(&lab, "GET", "/", b"");
     running.stop().unwrap();
     before.unchanged(&lab);
@@ -32,10 +31,10 @@ fn a_step_that_cannot_be_done_is_named_and_leaves_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(|e| e.into_inner());
     let lab = Lab::new("missing");
     let before = Host::look(&lab);
-    let mut spec = lab.spec.clone();
-    spec.extra.push(("/proc/in/the/way".into(), String::new()));
-    spec.extra.push(("/dev/null".into(), String::new()));
-    let error = lab.try_start(&Plan::new(&spec)).unwrap_err();
+    let mut plan = Plan::new(&lab.spec);
+    let devices = plan.inside.iter().position(|step| matches!(step, Inside::Device { .. })).unwrap();
+    plan.inside.insert(devices, Inside::File { path: "/dev/null".into(), content: String::new() });
+    let error = lab.try_start(&plan).unwrap_err();
     assert_eq!(error.step(), "make device /dev/null (character 1:3)", "{error}");
     before.unchanged(&lab);
 

@@ -6,7 +6,7 @@ use levee_policy::{CategorySet, Domain, Label, TagForm};
 use levee_sys::net::Net;
 use levee_sys::ns;
 use levee_warden::edges::Edge;
-use levee_warden::labelled::wire::Wire;
+use levee_warden::labelled::wire::LabelledWire;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ const STREAM: usize = 4 << 20;
 
 /// A host: the link's end in a namespace of its own, and a compartment at each of two labels.
 struct Host {
-    wire: Wire,
+    wire: LabelledWire,
     outer: OwnedFd,
     compartments: Vec<OwnedFd>,
     addresses: [IpAddr; 2],
@@ -47,7 +47,7 @@ impl Host {
         };
         let domain =
             Domain::new(16, TagForm::Enumerated, [(0, 3), (2, 5)], [(0, 1), (3, 9), (70, 900)]).unwrap();
-        let mut wire = Wire::take(&edge, &domain, 2, outer.as_fd(), pins).unwrap();
+        let mut wire = LabelledWire::take(&edge, &domain, 2, outer.as_fd(), pins).unwrap();
         let mut compartments = Vec::new();
         for label in labels() {
             let compartment = ns::new_net().unwrap();
@@ -312,7 +312,7 @@ fn a_link_with_no_room_for_ipv6_beside_a_label_is_not_taken() {
             is_labelled: true,
             neighbours: 64,
         };
-        let mut wire = Wire::take(&edge, &domain, 1, outer.as_fd(), pins.path()).unwrap();
+        let mut wire = LabelledWire::take(&edge, &domain, 1, outer.as_fd(), pins.path()).unwrap();
         let laid = wire.lay(&label, compartment.as_fd());
         wire.take_away(outer.as_fd()).unwrap();
         match laid {

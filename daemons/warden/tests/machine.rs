@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use levee_policy::LabelName;
-use levee_policy::site::{Needs, Protocol};
+use levee_policy::site::{Mode, Needs, Program, Protocol};
 use levee_sys::cgroup::Limits;
 use levee_sys::{clock, ns, tun};
-use levee_warden::compartment::service::Nginx;
+use levee_warden::compartment::service::Served;
 use levee_warden::compartment::{Compartment, Event, Files, Interface, Network, Programs, Spec, Store};
 use levee_warden::machine::image::Recipe;
-use levee_warden::machine::proto::{Offered, Wire};
-use levee_warden::machine::{self, Accelerator, Documents, Plan};
+use levee_warden::machine::proto::Wire;
+use levee_warden::machine::{self, Accelerator, DocumentPorts, MachinePlan};
 use levee_warden::programs::{Wanted, make as make_programs};
 
 /// How long anything may take on a loaded machine without hardware support.
@@ -41,7 +41,7 @@ struct Lab {
     _directory: tempfile::TempDir,
     network: Network,
     _tun: tun::Queue,
-    spec: machine::Spec,
+    spec: machine::MachineSpec,
     events: Vec<Event>,
 }
 
@@ -71,17 +71,19 @@ impl Lab {
         let tun = network.add(&vault, || tun::open("levee0", options)).unwrap();
 
         let label = LabelName::new("SECRET").unwrap();
-        let listen = vec![SocketAddr::new(server, 80)];
-        let nginx = Nginx {
-            service: "web".parse().unwrap(),
+        let nginx = Served {
+            name: "web".parse().unwrap(),
             label: label.clone(),
-            below: Vec::new(),
+            program: Program::Nginx,
+            mode: Mode::Direct,
+            protocol: Protocol::Tcp,
+            addresses: vec![SocketAddr::new(server, 80)],
             uploads: true,
-            needs: Needs::default(),
+            below: Vec::new(),
             more: false,
-            listen: listen.clone(),
+            needs: Needs::default(),
         };
-        let spec = machine::Spec {
+        let spec = machine::MachineSpec {
             compartment: Spec {
                 label,
                 cgroup: format!("levee-test/machine-{}", std::process::id()),
@@ -89,9 +91,9 @@ impl Lab {
                 limits: Limits { memory: 128 << 20, processes: 64, cpu_percent: 100 },
                 processors: None,
                 hostname: "harbour".into(),
-                hosts: vec![(server, vec!["files.example".into()])],
+                hosts: vec![(server, vec!["files.example".parse().unwrap()])],
                 files: Files::Store { own, below: None },
-                extra: nginx.files(),
+                pages: true,
                 scratch: 8 << 20,
                 programs: Programs::Image(directory.path().join(wanted.file_name())),
                 needs: Needs::default(),
@@ -104,19 +106,14 @@ impl Lab {
                 addresses: vec![IpNet::from(server)],
                 routes: vec!["10.81.0.0/16".parse().unwrap()],
             },
-            services: vec![Offered {
-                name: "web".parse().unwrap(),
-                protocol: Protocol::Tcp,
-                listen,
-                launch: nginx.launch(),
-            }],
+            services: vec![nginx],
             read: true,
         };
         Self { _directory: directory, network, _tun: tun, spec, events: Vec::new() }
     }
 
-    fn boot(&mut self) -> (Compartment, Documents) {
-        let plan = Plan::new(self.spec.clone()).unwrap();
+    fn boot(&mut self) -> (Compartment, DocumentPorts) {
+        let plan = MachinePlan::new(self.spec.clone()).unwrap();
         let begun = Instant::now();
         let init = programs().join("levee-init");
         let (log, stderr) = (std::io::stderr(), std::io::stderr());

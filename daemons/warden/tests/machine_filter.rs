@@ -5,7 +5,7 @@ mod common;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use common::Lab;
-use levee_warden::compartment::proto::{Profile, Start};
+use levee_warden::compartment::service::{Launch, Profile};
 use levee_warden::compartment::{Compartment, Event, Plan, SERVICE_UID, Store};
 
 /// Status of a program that the kernel ends because of a system call: SIGSYS.
@@ -20,12 +20,11 @@ fn status(lab: &Lab, compartment: &mut Compartment, script: &str) -> u8 {
 /// The same, of one that has these descriptors from 3 on.
 fn status_with(lab: &Lab, compartment: &mut Compartment, script: &str, fds: &[BorrowedFd<'_>]) -> u8 {
     let null = std::fs::File::open("/dev/null").unwrap();
-    let start = Start {
+    let start = Launch {
         ticket: 5,
         program: "/usr/bin/perl".into(),
         argv: vec!["perl".into(), "-e".into(), script.into()],
         env: Vec::new(),
-        uid: SERVICE_UID,
         input: false,
         terminal: false,
         filter: Profile::Machine,

@@ -32,7 +32,7 @@ fn lab(name: &str, fill: impl FnOnce(&Path)) -> Lab {
     let made = Command::new("mkfs.erofs").arg("-x-1").args([&image, &tree]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     lab.spec.programs = Programs::Root(image);
-    lab.spec.extra.clear();
+    lab.spec.pages = false;
     lab
 }
 
@@ -113,7 +113,7 @@ fn two_labels_with_one_root_share_neither_its_file_system_nor_what_they_have_rea
     let first = lab("one", |tree| fs::write(tree.join("mark"), vec![7; 1 << 20]).unwrap());
     let mut second = Lab::new("two");
     second.spec.programs = first.spec.programs.clone();
-    second.spec.extra.clear();
+    second.spec.pages = false;
     let (mut one, mut two) = (first.start(), second.start());
     let Programs::Root(image) = &first.spec.programs else { panic!("no root") };
     // A file system of a block device has pages of its own, and there is one for each device.

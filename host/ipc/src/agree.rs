@@ -31,7 +31,7 @@ pub type Packets = Items<(), LEAVING>;
 /// Datagrams that came, or packets that were in them.
 pub type Datagrams<H> = Items<H, ARRIVING>;
 /// Packets that are sealed.
-pub type Sealed<H> = Items<H, { LEAVING + MOST * GROWTH }>;
+pub type SealedPackets<H> = Items<H, { LEAVING + MOST * GROWTH }>;
 /// A yes or no about each.
 pub type Verdicts = Items<bool, 0>;
 
@@ -163,7 +163,7 @@ pub struct Outer {
 
 /// Where a datagram came from or goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Envelope {
+pub struct Ends {
     /// The other end.
     pub outer: Outer,
     /// The ECN field of its outer header.
@@ -204,7 +204,7 @@ pub enum ToStack {
         /// Now.
         now: Duration,
         /// The datagrams.
-        datagrams: Datagrams<Envelope>,
+        datagrams: Datagrams<Ends>,
     },
     /// To the first stack alone: packets came from the device. Answered by [`FromStack::Sealed`].
     Packets {
@@ -220,7 +220,7 @@ pub enum ToStack {
         /// What came from the device.
         packets: Packets,
         /// What the first stack made of each, and where it goes.
-        sealed: Sealed<Envelope>,
+        sealed: SealedPackets<Ends>,
     },
     /// To the first stack alone. Answered by [`FromStack::Report`].
     Report,
@@ -240,7 +240,7 @@ pub enum FromStack {
     /// What is to be sent.
     Sealed {
         /// What becomes of each packet, with the datagram that goes behind the UDP header; an empty one where none goes.
-        outgoing: Sealed<Outgoing>,
+        outgoing: SealedPackets<Outgoing>,
         /// The inbound SPI and the session of each pair near its end: once for each, at most [`MOST`] at a time.
         expiring: Vec<(u32, SessionId)>,
     },
@@ -254,7 +254,7 @@ pub enum FromStack {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Outgoing {
     /// It goes there.
-    Send(Envelope),
+    Send(Ends),
     /// It is dropped, and counted.
     Nothing,
     /// It is dropped, and this session needs keys.
@@ -278,9 +278,9 @@ mod tests {
         batch
     }
 
-    fn envelope() -> Envelope {
+    fn envelope() -> Ends {
         let address = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap();
-        Envelope { outer: Outer { address, socket: 255 }, ecn: 255 }
+        Ends { outer: Outer { address, socket: 255 }, ecn: 255 }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// A session as its label's mediator knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionRecord {
+pub struct MediatedSession {
     /// The session.
     pub id: SessionId,
     /// Whose it is.
@@ -51,7 +51,7 @@ pub enum SessiondToMediator {
     /// The label's single-level networks, all of them. Sent again, they replace what was.
     Networks(Vec<NetworkRecord>),
     /// This session exists. Sent again, it replaces the record.
-    Open(SessionRecord),
+    Open(MediatedSession),
     /// This session is over: shut its connections down, then answer [`MediatorToSessiond::Closed`].
     Close(SessionId),
     /// Every live session has been named on this channel; close all others.

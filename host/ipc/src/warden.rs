@@ -26,7 +26,7 @@ pub use frames::FramesState;
 pub use layer::LayerState;
 pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest};
 pub use tpe::{TpeRequest, WorkstationEvent};
-pub use upflow::{UpflowCounters, UpflowReport};
+pub use upflow::UpflowCounters;
 
 use levee_policy::LabelName;
 use serde::de::DeserializeOwned;

@@ -63,13 +63,13 @@ pub struct Instruction {
     pub source: u8,
     /// Its offset.
     pub offset: i16,
-    /// Its constant; in a load of a map's address, the place of the map in the list given to [`Program::load`].
+    /// Its constant; in a load of a map's address, the place of the map in the list given to [`LoadedProgram::load`].
     pub value: i32,
 }
 
 /// A program that the verifier has found safe.
 #[derive(Debug)]
-pub struct Program(OwnedFd);
+pub struct LoadedProgram(OwnedFd);
 
 /// What a program did with one packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -245,7 +245,7 @@ impl Map {
     }
 }
 
-impl Program {
+impl LoadedProgram {
     /// Loads a tc classifier. Its loads of map addresses name the maps by their place in `maps`.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 use syscalls::Sysno;
 
-use self::tree::{Alternative, Answer, Condition, Is, Rule};
+use self::tree::{Alternative, Answer, CallRule, Condition, Is};
 use crate::error::Step as _;
 use crate::{Error, Result};
 
@@ -167,7 +167,7 @@ impl Source {
         &self,
         runtime: Option<&Runtime>,
         groups: &[&str],
-    ) -> std::result::Result<BTreeMap<u32, Rule>, String> {
+    ) -> std::result::Result<BTreeMap<u32, CallRule>, String> {
         if let Some((name, _)) = self.group.iter().find(|(_, group)| group.is_unsaid()) {
             return Err(format!("the group {name} does not say why it is there and what it leaks"));
         }
@@ -182,8 +182,8 @@ impl Source {
             let more = allow.rule().map_err(|e| format!("{call}{e}"))?;
             match (rules.get_mut(&number_of(call)?), more) {
                 // Where a call is always allowed, conditions elsewhere are beside the point.
-                (Some(Rule::Always(_)), _) => {}
-                (Some(Rule::When(known)), Rule::When(more)) => known.extend(more),
+                (Some(CallRule::Always(_)), _) => {}
+                (Some(CallRule::When(known)), CallRule::When(more)) => known.extend(more),
                 (_, more) => drop(rules.insert(number_of(call)?, more)),
             }
         }
@@ -198,7 +198,7 @@ impl Source {
                 return Err(format!("{call} is refused without a reason"));
             }
             let number = number_of(call)?;
-            let refused = Rule::Always(refusal(&refuse.errno)?);
+            let refused = CallRule::Always(refusal(&refuse.errno)?);
             if others.contains(&number) || rules.insert(number, refused).is_some() {
                 return Err(format!("{call} is both allowed and refused"));
             }
@@ -215,18 +215,18 @@ fn number_of(call: &str) -> std::result::Result<u32, String> {
 
 impl Allow {
     /// What is wrong goes on after the call's name.
-    fn rule(&self) -> std::result::Result<Rule, String> {
+    fn rule(&self) -> std::result::Result<CallRule, String> {
         let (Self::Always(why) | Self::When(When { why, .. })) = self;
         if why.trim().is_empty() {
             return Err(" is allowed without a reason".into());
         }
         match self {
-            Self::Always(_) => Ok(Rule::Always(libc::SECCOMP_RET_ALLOW)),
+            Self::Always(_) => Ok(CallRule::Always(libc::SECCOMP_RET_ALLOW)),
             Self::When(When { when, .. }) if when.is_empty() => Err(": `when` is empty".into()),
             Self::When(When { when, .. }) => {
                 let alternatives = when.iter().map(|text| alternative(text));
                 let alternatives = alternatives.collect::<std::result::Result<_, _>>();
-                alternatives.map(Rule::When).map_err(|why| format!(": {why}"))
+                alternatives.map(CallRule::When).map_err(|why| format!(": {why}"))
             }
         }
     }

@@ -17,7 +17,7 @@ use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::tps::TpsPart;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
 use levee_ipc::warden::vault::{GatePart, VaultPart};
-use levee_ipc::warden::{LabelEvent, Nothing, Order, Said, UpflowReport, WorkstationEvent};
+use levee_ipc::warden::{LabelEvent, Nothing, Order, Said, UpflowCounters, WorkstationEvent};
 use levee_ipc::{
     agree, client, decode, device, documents, federation, guard, keyer, log, mediator, operator,
 };
@@ -50,7 +50,7 @@ macro_rules! types {
 types! {
     Order<SessiondPart>, Order<TpsPart>, Order<KeyerPart>, Order<SignerPart>, Order<VaultPart>, Order<GatePart>,
     Order<StackPart>, Order<MediatorPart>, Order<FsdPart>, Order<SnapshotPart>, Order<CopyPart>, Order<TpePart>,
-    Said<levee_ipc::warden::SessiondRequest>, Said<levee_ipc::warden::TpeRequest>, Said<Vec<UpflowReport>>,
+    Said<levee_ipc::warden::SessiondRequest>, Said<levee_ipc::warden::TpeRequest>, Said<UpflowCounters>,
     Said<Unusable>, Said<Nothing>, LabelEvent, WorkstationEvent,
     client::TpsToSessiond, client::ChildToSessiond, client::Request, client::Reply, device::Proof,
     keyer::ToKeyer, keyer::FromKeyer,

@@ -1,7 +1,7 @@
 //! A level is chosen, and another one later: the session there is ends when the server has the next level at hand, and what comes
 //! of it where the next one fails after that.
 
-use super::operations::{Done, Fault, NO_KEYER, refused, unavailable};
+use super::operations::{Done, NO_KEYER, NotDone, refused, unavailable};
 use super::{Agent, Live, granted};
 use levee_ipc::client::{self, Opened, RefusalKind, Reply, Request};
 use levee_ipc::tpe::{Answer, Session};
@@ -38,7 +38,7 @@ impl Agent {
                     (_, before) if self.was_lost_meanwhile()? => self.go_back(before)?,
                     (_, Some((label, _))) => After::Kept(label),
                 };
-                return Err(Fault::Refused(kind, self.told(reason, &after)));
+                return Err(NotDone::Refused(kind, self.told(reason, &after)));
             }
             other => {
                 self.was_lost_meanwhile()?;
@@ -52,7 +52,7 @@ impl Agent {
         let result = result.and_then(|()| self.enter(&label, protection, opened));
         let (kind, reason) = match result {
             Ok(shown) => return Ok(Answer::Opened(shown)),
-            Err(Fault::Refused(kind, reason)) => (kind, reason),
+            Err(NotDone::Refused(kind, reason)) => (kind, reason),
             Err(fatal) => return Err(fatal),
         };
         // What had been started for it goes too.
@@ -77,7 +77,7 @@ impl Agent {
         mut opened: Opened,
     ) -> Done<Session> {
         granted::check(label, protection.as_ref(), &opened)
-            .map_err(|why| Fault::Refused(RefusalKind::Protocol, why))?;
+            .map_err(|why| NotDone::Refused(RefusalKind::Protocol, why))?;
         self.open_here(&mut opened)?;
         let (keys, parts, records) = (self.key_record(&opened), self.parts(&opened), self.records(&opened));
         let passes = opened.passes;
@@ -128,7 +128,7 @@ impl Agent {
         let Some((label, protection)) = before else { return Ok(After::AsBefore) };
         let opened = match self.ask(&Request::Level(label.clone(), protection.clone())) {
             Ok(Reply::Opened(opened)) => *opened,
-            Ok(_) | Err(Fault::Refused(..)) => return Ok(After::Nowhere(label)),
+            Ok(_) | Err(NotDone::Refused(..)) => return Ok(After::Nowhere(label)),
             Err(fatal) => return Err(fatal),
         };
         let session = opened.session;
@@ -137,7 +137,7 @@ impl Agent {
                 self.ended = None;
                 Ok(After::Back(label))
             }
-            Err(Fault::Refused(_, reason)) => {
+            Err(NotDone::Refused(_, reason)) => {
                 let purged = self.remove(session);
                 self.abandon(&reason)?;
                 purged?;

@@ -1,7 +1,7 @@
 //! Locking a session: the local vault has its record without a selector, so that no packet of it passes, no program is started and no
 //! file carried, until the server says that its person has proved themself.
 
-use super::operations::{Done, Fault, IS_LOCKED, VAULT, refused, unavailable};
+use super::operations::{Done, IS_LOCKED, NotDone, VAULT, refused, unavailable};
 use super::{Agent, Live};
 use levee_ipc::Secret;
 use levee_ipc::client::{RefusalKind, Reply, Request};
@@ -31,7 +31,7 @@ impl Agent {
 
     pub(super) fn not_while_locked(&self) -> Done<()> {
         match self.is_locked() {
-            true => Err(Fault::Refused(RefusalKind::Locked, IS_LOCKED.into())),
+            true => Err(NotDone::Refused(RefusalKind::Locked, IS_LOCKED.into())),
             false => Ok(()),
         }
     }
@@ -39,7 +39,7 @@ impl Agent {
     fn need_session(&self) -> Done<()> {
         match self.session {
             Some(_) => Ok(()),
-            None => Err(Fault::Refused(RefusalKind::NoSession, "no session is open".into())),
+            None => Err(NotDone::Refused(RefusalKind::NoSession, "no session is open".into())),
         }
     }
 
@@ -51,9 +51,9 @@ impl Agent {
         match self.ask(&Request::Lock) {
             Ok(Reply::Locked) => Ok(Answer::Locked),
             Ok(other) => refused(other),
-            Err(Fault::Refused(kind, reason)) => {
+            Err(NotDone::Refused(kind, reason)) => {
                 let reason = format!("locked here; the server is told when it is reached again: {reason}");
-                Err(Fault::Refused(kind, reason))
+                Err(NotDone::Refused(kind, reason))
             }
             Err(fatal) => Err(fatal),
         }
@@ -112,7 +112,7 @@ impl Agent {
             }
             missing.is_empty().then_some(Ok(()))
         });
-        if let Err(Fault::Refused(_, reason)) = &taken {
+        if let Err(NotDone::Refused(_, reason)) = &taken {
             let closed = self.close_here();
             self.abandon(reason)?;
             closed?;

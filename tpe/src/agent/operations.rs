@@ -10,6 +10,7 @@ use levee_ipc::client::{self, Login, Opened, RefusalKind, Reply, Request};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::tpe::{Answer, Command};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
+use levee_ipc::warden::tpe::Open;
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
 use levee_policy::UserName;
 use levee_session::SessionId;
@@ -46,17 +47,17 @@ pub(super) const NO_KEYER: &str = "the keyer is not there: try again";
 pub(super) const IS_LOCKED: &str = "the session is locked: levee-tpe unlock";
 
 /// Why something was not done.
-pub(super) enum Fault {
+pub(super) enum NotDone {
     /// For the person.
     Refused(RefusalKind, String),
     /// The agent cannot go on.
     Fatal(Fatal),
 }
 
-pub(super) type Done<T> = Result<T, Fault>;
+pub(super) type Done<T> = Result<T, NotDone>;
 
 pub(super) fn unavailable<T>(reason: impl Into<String>) -> Done<T> {
-    Err(Fault::Refused(RefusalKind::Unavailable, reason.into()))
+    Err(NotDone::Refused(RefusalKind::Unavailable, reason.into()))
 }
 
 /// After how long a person is told why an answer takes its time, and what.
@@ -96,18 +97,18 @@ impl Agent {
             Command::Unlock { password, code } => self.unlock(password, code),
             Command::Status | Command::Active => Ok(Answer::Status(self.status())),
             Command::Run { .. } | Command::Signal(_) => {
-                Err(Fault::Refused(RefusalKind::Protocol, "not a command by itself".into()))
+                Err(NotDone::Refused(RefusalKind::Protocol, "not a command by itself".into()))
             }
         };
         match done {
             Ok(answer) => Ok(answer),
-            Err(Fault::Refused(kind, reason)) => {
+            Err(NotDone::Refused(kind, reason)) => {
                 if kind == RefusalKind::NotLoggedIn {
                     self.login = None;
                 }
                 Ok(Answer::Refused { kind, reason })
             }
-            Err(Fault::Fatal(reason)) => Err(reason),
+            Err(NotDone::Fatal(reason)) => Err(reason),
         }
     }
 
@@ -115,7 +116,7 @@ impl Agent {
         if let Some(Login { user, .. }) = &self.login {
             let path =
                 if self.link.is_up() { String::new() } else { format!(", and {}", self.link.is_down()) };
-            return Err(Fault::Refused(
+            return Err(NotDone::Refused(
                 RefusalKind::AlreadyLoggedIn,
                 format!("{user} is signed on here{path}"),
             ));
@@ -163,7 +164,7 @@ impl Agent {
         match told {
             Ok(Reply::LoggedOut) => Ok(Answer::LoggedOut),
             Ok(other) => refused(other),
-            Err(Fault::Refused(kind, reason)) => Err(Fault::Refused(
+            Err(NotDone::Refused(kind, reason)) => Err(NotDone::Refused(
                 kind,
                 format!(
                     "signed off here, but the server could not be told and ends the session by itself: {reason}"
@@ -191,15 +192,15 @@ impl Agent {
         let done = file.and_then(|whole| self.carried(whole));
         let started = done.and_then(|file| {
             let started = self.start_program(person, program, Some(file));
-            started.map_err(|(kind, reason)| Fault::Refused(kind, reason))
+            started.map_err(|(kind, reason)| NotDone::Refused(kind, reason))
         });
         match started {
             Ok(()) => Ok(()),
-            Err(Fault::Refused(kind, reason)) => {
+            Err(NotDone::Refused(kind, reason)) => {
                 self.people.answer(person, &Answer::Refused { kind, reason });
                 Ok(())
             }
-            Err(Fault::Fatal(why)) => Err(why),
+            Err(NotDone::Fatal(why)) => Err(why),
         }
     }
 
@@ -215,13 +216,13 @@ impl Agent {
             let file = whole.and_then(|whole| whole.map(|whole| self.carried(whole)).transpose());
             match file {
                 Ok(file) => files.extend(file),
-                Err(Fault::Refused(kind, reason)) => {
+                Err(NotDone::Refused(kind, reason)) => {
                     let reason =
                         format!("the program has ended with status {status}; what it wrote stays: {reason}");
                     self.people.answer(ticket, &Answer::Refused { kind, reason });
                     return Ok(());
                 }
-                Err(Fault::Fatal(why)) => return Err(why),
+                Err(NotDone::Fatal(why)) => return Err(why),
             }
         }
         let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
@@ -243,7 +244,7 @@ impl Agent {
     pub(super) fn need_login(&self) -> Done<()> {
         match self.login {
             Some(_) => Ok(()),
-            None => Err(Fault::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here".into())),
+            None => Err(NotDone::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here".into())),
         }
     }
 
@@ -259,7 +260,7 @@ impl Agent {
         let others = others.filter_map(|other| Some((*other.services.first()?, other.names.clone())));
         let parts = self.parts(opened);
         let elsewhere = parts.iter().flat_map(|part| part.record.reach.iter().copied());
-        let request = TpeRequest::Open {
+        let request = TpeRequest::Open(Open {
             session,
             label: opened.label.clone(),
             inner: opened.inner.clone(),
@@ -267,7 +268,7 @@ impl Agent {
             reach: granted::addresses(&opened.reach).into_iter().chain(elsewhere).collect(),
             mtu: opened.mtu,
             patience: client::patience(opened.grace),
-        };
+        });
         self.vault = None;
         self.warden.say(request);
         // The compartment is built meanwhile.
@@ -357,7 +358,7 @@ impl Agent {
     /// Gives a session up on both sides, after something went wrong here.
     pub(super) fn abandon(&mut self, reason: &str) -> Done<()> {
         // Best effort towards the server: if it is not told it ends the session after its grace time.
-        if let Err(fatal @ Fault::Fatal(_)) = self.ask(&Request::Logout) {
+        if let Err(fatal @ NotDone::Fatal(_)) = self.ask(&Request::Logout) {
             return Err(fatal);
         }
         self.link.close();
@@ -370,8 +371,8 @@ impl Agent {
     pub(super) fn settle(&mut self) -> Result<(), Fatal> {
         match self.settle_inner() {
             Ok(()) => Ok(()),
-            Err(Fault::Fatal(reason)) => Err(reason),
-            Err(Fault::Refused(_, reason)) => {
+            Err(NotDone::Fatal(reason)) => Err(reason),
+            Err(NotDone::Refused(_, reason)) => {
                 self.ended = Some(reason);
                 Ok(())
             }
@@ -475,7 +476,7 @@ impl Agent {
                 self.close_here()
             }
             // The path broke again: another try follows.
-            Err(Fault::Refused(..)) => Ok(()),
+            Err(NotDone::Refused(..)) => Ok(()),
             Err(fatal) => Err(fatal),
         }
     }
@@ -568,8 +569,8 @@ impl Agent {
         if let Some((soon, why)) = slow(request) {
             match self.wait_for(soon, "", |agent| answer(agent).map(Ok)) {
                 Ok(answer) => return answer,
-                Err(Fault::Fatal(why)) => return Err(Fault::Fatal(why)),
-                Err(Fault::Refused(..)) => self.tell(why),
+                Err(NotDone::Fatal(why)) => return Err(NotDone::Fatal(why)),
+                Err(NotDone::Refused(..)) => self.tell(why),
             }
         }
         self.wait_for(whole, "the server does not answer", answer)
@@ -614,19 +615,21 @@ impl Agent {
             if Instant::now() >= deadline {
                 return unavailable(late);
             }
-            self.pump(deadline).map_err(Fault::Fatal)?;
+            self.pump(deadline).map_err(NotDone::Fatal)?;
         }
     }
 }
 
-fn lost(reason: &str) -> Fault {
-    Fault::Refused(RefusalKind::Unavailable, reason.to_owned())
+fn lost(reason: &str) -> NotDone {
+    NotDone::Refused(RefusalKind::Unavailable, reason.to_owned())
 }
 
 pub(super) fn refused<T>(reply: Reply) -> Done<T> {
     match reply {
-        Reply::Refused { kind, reason } => Err(Fault::Refused(kind, reason)),
-        _ => Err(Fault::Refused(RefusalKind::Protocol, "the server gave an answer to something else".into())),
+        Reply::Refused { kind, reason } => Err(NotDone::Refused(kind, reason)),
+        _ => {
+            Err(NotDone::Refused(RefusalKind::Protocol, "the server gave an answer to something else".into()))
+        }
     }
 }
 

@@ -8,6 +8,16 @@ use levee_ipc::tpe::{Input, Output};
 use levee_ipc::warden::TpeRequest;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// What a program finds in its environment whoever starts it: where it begins, who it is, and where programs are.
+const OWN: [&str; 3] = ["HOME=/home/user", "USER=user", "PATH=/usr/local/bin:/usr/bin:/bin"];
+
+/// The environment of a program, of what its person has.
+fn environment(persons: Vec<String>) -> Vec<String> {
+    let name = |entry: &str| entry.split('=').next().unwrap_or_default().to_owned();
+    let others = persons.into_iter().filter(|entry| OWN.iter().all(|own| name(own) != name(entry)));
+    OWN.map(str::to_owned).into_iter().chain(others).collect()
+}
+
 impl Agent {
     /// Starts a program; `imported` is its standard input where that is a file that may be carried in.
     pub(super) fn start_program(
@@ -50,6 +60,7 @@ impl Agent {
         let own = [ours.as_ref(), theirs.first(), theirs.get(1)];
         let given: Option<Vec<_>> =
             own.iter().map(|own| own.or(terminal.as_ref()).map(AsFd::as_fd)).collect();
+        let env = environment(env);
         let request = TpeRequest::Run { ticket: person, argv, env, terminal: input == Input::Terminal };
         if !self.warden.say_with(request, &given.ok_or_else(protocol)?) {
             return Err((RefusalKind::Unavailable, "the warden does not take it now".into()));
@@ -58,5 +69,17 @@ impl Agent {
             self.spools.insert(person, spools);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_begins_at_home_whatever_its_persons_environment_says() {
+        let persons = ["HOME=/root", "TERM=xterm", "PATH=/tmp", "USER=root", "HOMES=2"].map(str::to_owned);
+        let expected = [OWN[0], OWN[1], OWN[2], "TERM=xterm", "HOMES=2"];
+        assert_eq!(environment(persons.into()), expected);
     }
 }

@@ -2,7 +2,7 @@
 //! it keeps nothing of it.
 
 use super::Agent;
-use super::operations::{Done, Fault, refused};
+use super::operations::{Done, NotDone, refused};
 use levee_ipc::client::{Consent, RefusalKind, Release, ReleaseId, Reply, Request};
 use levee_ipc::tpe::Answer;
 use levee_policy::{ServiceName, UserName};
@@ -26,7 +26,7 @@ impl Agent {
     pub(super) fn show_release(&mut self, id: ReleaseId) -> Done<Answer> {
         let Some(release) = self.waiting()?.into_iter().find(|release| release.id == id) else {
             let why = "no such message waits for you here: levee-tpe release lists those that do";
-            return Err(Fault::Refused(RefusalKind::NoMessage, why.into()));
+            return Err(NotDone::Refused(RefusalKind::NoMessage, why.into()));
         };
         let mut content = Vec::new();
         while let Ok(from) = u32::try_from(content.len())
@@ -39,7 +39,7 @@ impl Agent {
         }
         if <[u8; 32]>::from(Sha256::digest(&content)) != release.digest {
             let why = "what the server shows is not the message that it has listed";
-            return Err(Fault::Refused(RefusalKind::Protocol, why.into()));
+            return Err(NotDone::Refused(RefusalKind::Protocol, why.into()));
         }
         Ok(Answer::Message(content))
     }

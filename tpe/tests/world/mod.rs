@@ -13,7 +13,7 @@ use levee_ipc::client::{
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
-use levee_ipc::warden::tpe::TpePart;
+use levee_ipc::warden::tpe::{Open, TpePart};
 use levee_ipc::warden::{Nothing, Order, Place, Said, TpeRequest, WorkstationEvent};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::{DomainName, LabelName, UserName};
@@ -379,7 +379,7 @@ impl Warden {
 
     fn request(&mut self, request: TpeRequest, fds: Vec<std::os::fd::OwnedFd>) {
         match request {
-            TpeRequest::Open { session, label, inner, hosts, .. } => {
+            TpeRequest::Open(Open { session, label, inner, hosts, .. }) => {
                 note(&self.seen, format!("compartment {label} {inner:?} {hosts:?}"));
                 if label.as_str() == "BROKEN" {
                     return self.tell(WorkstationEvent::Failed { session, reason: "mount: no space".into() });

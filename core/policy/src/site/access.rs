@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::problem::ProblemKind;
-use super::read::{Keys, Reader};
-use super::tables::{DraftUser, Part};
+use super::read::{Reader, Table};
+use super::tables::{DraftUser, ReadTables};
 use super::values::names;
 use crate::names::UserName;
 
@@ -48,7 +48,11 @@ impl Access {
 }
 
 /// `people` and `owners` of a service.
-pub(super) fn read(reader: &mut Reader<'_>, keys: &Keys<'_>, users: &Part<DraftUser>) -> Option<Access> {
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    keys: &Table<'_>,
+    users: &ReadTables<DraftUser>,
+) -> Option<Access> {
     let known = users.whole.then(|| users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", known.clone()));
     let owners = names(reader, keys, "owners", ("user", known));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::problem::ProblemKind;
-use super::read::{Keys, Reader};
+use super::read::{Reader, Table};
 use super::reference;
 
 /// The most places that checkpoints are sent to.
@@ -32,7 +32,7 @@ impl Audit {
         &self.checkpoints
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<Self> {
         let Some(value) = root.get("audit") else { return Some(Self::default()) };
         let table = reader.subtable(value, "[audit]", &reference::AUDIT.names())?;
         let Some(value) = table.get("checkpoints") else { return Some(Self::default()) };

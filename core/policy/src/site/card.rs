@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::Protocol;
 use super::draft;
 use super::link::ReadLink;
-use super::partition::Draft;
+use super::partition::DraftParts;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
 use super::tables::DraftNetwork;
@@ -15,7 +15,12 @@ use crate::names::PartitionName;
 use crate::vocabulary::{Vocabulary, nearest};
 
 /// Holds the networks of partitions, and what links forward, against the rest.
-pub(super) fn check(reader: &mut Reader<'_>, draft: &draft::Draft, parts: &Draft, vocabulary: &Vocabulary) {
+pub(super) fn check(
+    reader: &mut Reader<'_>,
+    draft: &draft::Draft,
+    parts: &DraftParts,
+    vocabulary: &Vocabulary,
+) {
     let networks = &draft.networks.read;
     for network in networks {
         match &network.partition {
@@ -47,7 +52,7 @@ fn owned(
     reader: &mut Reader<'_>,
     network: &DraftNetwork,
     owner: &At<PartitionName>,
-    parts: &Draft,
+    parts: &DraftParts,
     vocabulary: &Vocabulary,
 ) {
     let interface = &network.interface.value;

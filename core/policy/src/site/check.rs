@@ -192,7 +192,7 @@ fn unreachable(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) 
 }
 
 /// Who releases a guard's messages is shown them in a session at the label of its writer, each at a workstation of their own.
-fn releasers(reader: &mut Reader<'_>, draft: &Draft, parts: &partition::Draft, vocabulary: &Vocabulary) {
+fn releasers(reader: &mut Reader<'_>, draft: &Draft, parts: &partition::DraftParts, vocabulary: &Vocabulary) {
     let Draft { users, hosts, services, networks, .. } = draft;
     for (names, label) in parts.released() {
         let words = vocabulary.text(label).unwrap_or_default();

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::cipher::Cipher;
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::values::unknown_word;
 
@@ -143,7 +143,7 @@ impl Crypto {
         self.suites
     }
 
-    pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<Self> {
         let Some(value) = root.get("crypto") else { return Some(Self::default()) };
         let table = reader.subtable(value, "[crypto]", &reference::CRYPTO.names())?;
         let keys = word(reader, table.get("keys"), "keys", "curve", &Curve::ALL);

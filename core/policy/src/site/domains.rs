@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::problem::ProblemKind;
-use super::read::{Keys, Reader};
+use super::read::{Reader, Table};
 use super::reference;
 use super::values::unknown_word;
 use crate::categories::MAX_CATEGORIES;
@@ -16,7 +16,7 @@ use crate::vocabulary::Vocabulary;
 /// Every `[[domain]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    root: &Keys<'_>,
+    root: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
 ) -> Option<Vec<Domain>> {
     let tables = reader.tables(root.get("domain"), "[domain]", &reference::DOMAIN.names());
@@ -39,7 +39,7 @@ pub(super) fn read(
 
 fn domain(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
 ) -> Option<(Domain, Span<usize>)> {
     let doi = reader.need(keys, "doi", "16");

@@ -1,7 +1,7 @@
 //! What was read, with its places, before the parts are held against each other.
 
 use super::services::DraftService;
-use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, Part};
+use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, ReadTables};
 use super::{federation, partition};
 use crate::vocabulary::Vocabulary;
 
@@ -11,10 +11,10 @@ use crate::vocabulary::Vocabulary;
 pub(super) struct Draft {
     pub vocabulary: Option<Vocabulary>,
     pub server: Option<DraftServer>,
-    pub users: Part<DraftUser>,
-    pub hosts: Part<DraftHost>,
-    pub services: Part<DraftService>,
-    pub networks: Part<DraftNetwork>,
-    pub federation: Option<federation::Draft>,
-    pub parts: Option<partition::Draft>,
+    pub users: ReadTables<DraftUser>,
+    pub hosts: ReadTables<DraftHost>,
+    pub services: ReadTables<DraftService>,
+    pub networks: ReadTables<DraftNetwork>,
+    pub federation: Option<federation::DraftFederation>,
+    pub parts: Option<partition::DraftParts>,
 }

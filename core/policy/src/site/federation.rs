@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::Vault;
 use super::problem::ProblemKind;
 use super::quantity;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::values::{port_or, quantity as read_quantity};
 use crate::names::DomainName;
@@ -88,7 +88,7 @@ impl Peer {
 }
 
 /// As read, with places.
-pub(super) struct Draft {
+pub(super) struct DraftFederation {
     pub federation: Federation,
     /// Addresses and networks of the peers, and what they are.
     pub taken: Vec<(String, At<IpNet>)>,
@@ -99,7 +99,11 @@ const NAME: &str = "a DNS name in lower case, such as \"two.harbour.example\"";
 const ADDRESS: &str = "an IPv4 or IPv6 address, such as \"192.0.2.2\"";
 
 /// Reads `[federation]`, where there is one.
-pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>, vault: Option<&Vault>) -> Option<Option<Draft>> {
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    root: &Table<'_>,
+    vault: Option<&Vault>,
+) -> Option<Option<DraftFederation>> {
     let Some(value) = root.get("federation") else { return Some(None) };
     let keys = reader.subtable(value, "[federation]", &reference::FEDERATION.names())?;
     let etcd = (reader.need(&keys, "etcd", "[\"192.0.2.9:2379\"]")).and_then(|value| {
@@ -152,12 +156,12 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Keys<'_>, vault: Option<&Vaul
     let peers: Vec<Peer> = peers.into_iter().collect::<Option<_>>()?;
     let federation =
         Federation { etcd: etcd?, etcd_name: etcd_name?.value, lease: Duration::from_millis(lease?), peers };
-    Some(Some(Draft { federation, taken, names }))
+    Some(Some(DraftFederation { federation, taken, names }))
 }
 
 fn peer(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     taken: &mut Vec<(String, At<IpNet>)>,
     all_names: &mut Vec<At<DomainName>>,
 ) -> Option<Peer> {

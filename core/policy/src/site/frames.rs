@@ -7,7 +7,7 @@ use super::problem::ProblemKind;
 use super::processors::Processors;
 use super::quantity::brief;
 use super::quota::{Quota, quota};
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::values::quantity as read_quantity;
 use super::vault::ranges;
@@ -104,7 +104,7 @@ fn stop_that_fits(slots: &[Slot], margin: Duration) -> Duration {
 /// Reads `[frames]`, where there is one.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    root: &Keys<'_>,
+    root: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
 ) -> Option<Option<At<Frames>>> {
     let Some(value) = root.get("frames") else { return Some(None) };
@@ -149,7 +149,7 @@ pub(super) fn read(
     Some(Some(At::new(frames, keys.span())))
 }
 
-fn slot(reader: &mut Reader<'_>, keys: &Keys<'_>, vocabulary: Option<&Vocabulary>) -> Option<Slot> {
+fn slot(reader: &mut Reader<'_>, keys: &Table<'_>, vocabulary: Option<&Vocabulary>) -> Option<Slot> {
     let labels = match keys.get("labels") {
         None => Some(None),
         Some(_) => ranges(reader, keys, "labels", vocabulary).map(Some),
@@ -163,7 +163,7 @@ fn slot(reader: &mut Reader<'_>, keys: &Keys<'_>, vocabulary: Option<&Vocabulary
 
 fn time(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     key: &str,
     default: u64,
     bounds: std::ops::RangeInclusive<u64>,

@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use super::problem::ProblemKind;
 use super::quantity;
 use super::quota::{Quota, quota};
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::values::{NAME, PARTITION_NAME, quantity as read_quantity};
 use crate::names::{PartitionName, UserName};
 
@@ -179,7 +179,7 @@ pub(super) struct ReadGuard {
 }
 
 /// What another kind of channel has not. `None` if it has one all the same.
-pub(super) fn refuse(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<()> {
+pub(super) fn refuse(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<()> {
     let mut sound = Some(());
     for (key, value) in OWN.into_iter().filter_map(|key| Some((key, keys.get(key)?))) {
         let remedy = "remove it, or write `kind = \"guard\"`";
@@ -190,7 +190,7 @@ pub(super) fn refuse(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<()> {
 }
 
 /// Reads what a guard has beside, where its messages have this size at most.
-pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>) -> Option<ReadGuard> {
+pub(super) fn guard(reader: &mut Reader<'_>, keys: &Table<'_>, size: Option<u64>) -> Option<ReadGuard> {
     let filter = (reader.need(keys, "filter", "\"checker\""))
         .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME));
     let messages = reader
@@ -244,7 +244,7 @@ pub(super) fn guard(reader: &mut Reader<'_>, keys: &Keys<'_>, size: Option<u64>)
 }
 
 /// Who releases, if anybody is to, and how long a message waits for them.
-fn release(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<(Vec<At<UserName>>, Duration)> {
+fn release(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<(Vec<At<UserName>>, Duration)> {
     const WITHIN: &str = "release-within";
     let millis = |text: &str| quantity::duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
     let within = match keys.get(WITHIN) {
@@ -285,7 +285,7 @@ fn release(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<(Vec<At<UserName>
 }
 
 /// What one message of a guard may have.
-pub(super) fn size(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<u64> {
+pub(super) fn size(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<u64> {
     match keys.get("size") {
         Some(value) => {
             let form = "a size from \"1K\" to \"32K\", for a guard";

@@ -7,7 +7,7 @@ use toml::de::DeValue;
 
 use super::draft::Draft;
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::services::DraftService;
 use super::values::unknown_word;
 use super::vault::ranges;
@@ -115,7 +115,7 @@ impl Isolation {
 
     pub(super) fn read(
         reader: &mut Reader<'_>,
-        root: &Keys<'_>,
+        root: &Table<'_>,
         vocabulary: Option<&Vocabulary>,
     ) -> Option<(Self, Vec<At<Range>>)> {
         let Some(value) = root.get("isolation") else { return Some((Self::default(), Vec::new())) };
@@ -179,7 +179,7 @@ impl Isolation {
     }
 }
 
-fn selinux_domain(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u32>> {
+fn selinux_domain(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<u32>> {
     let Some(value) = keys.get("selinux-domain") else { return Some(None) };
     let doi = reader.integer(value, "selinux-domain", 1..=u64::from(u32::MAX))?;
     Some(Some(u32::try_from(doi).ok()?))
@@ -187,7 +187,7 @@ fn selinux_domain(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u32
 
 fn word<T: Copy + Default>(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     key: &str,
     what: &str,
     known: &[(&str, T)],

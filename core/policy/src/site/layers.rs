@@ -2,24 +2,24 @@
 
 use super::draft::Draft;
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
-use super::tables::{DraftHost, DraftServer, Part};
-use super::vault::{Layer, Vault, layers};
+use super::read::{At, Reader, Table};
+use super::tables::{DraftHost, DraftServer, ReadTables};
+use super::vault::{Tunnel, Vault, layers};
 use crate::names::HostName;
 use std::collections::BTreeSet;
 
 /// Whether the sessions of a host, or those that a posture lets be, travel within a second tunnel; `Some(None)`: it does not say.
-pub(super) fn read(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<At<bool>>> {
+pub(super) fn read(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<At<bool>>> {
     let Some(value) = keys.get("layers") else { return Some(None) };
     let layers = layers(reader, keys)?;
-    Some(Some(At::new(layers.contains(&Layer::Quic), value.span())))
+    Some(Some(At::new(layers.contains(&Tunnel::Quic), value.span())))
 }
 
 /// Whether some hosts' sessions travel within a second tunnel where others' do not: told to the vault, with what it must be like for it.
 pub(super) fn beside(
     reader: &mut Reader<'_>,
     vault: &mut Vault,
-    hosts: &Part<DraftHost>,
+    hosts: &ReadTables<DraftHost>,
     server: Option<&DraftServer>,
     is_federation: bool,
 ) {
@@ -59,7 +59,7 @@ pub(super) fn beside(
 }
 
 /// The hosts whose sessions travel within a second tunnel.
-pub(super) fn of_hosts(vault: Option<&Vault>, hosts: &Part<DraftHost>) -> BTreeSet<HostName> {
+pub(super) fn of_hosts(vault: Option<&Vault>, hosts: &ReadTables<DraftHost>) -> BTreeSet<HostName> {
     let all = vault.is_some_and(Vault::is_layered);
     let within = |host: &&DraftHost| all || host.layered.as_ref().is_some_and(|layered| layered.value);
     hosts.read.iter().filter(within).map(|host| host.name.value.clone()).collect()
@@ -69,7 +69,7 @@ pub(super) fn of_hosts(vault: Option<&Vault>, hosts: &Part<DraftHost>) -> BTreeS
 /// anyway it cannot take away.
 pub(super) fn of_posture(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     draft: &Draft,
     vault: Option<&Vault>,
 ) -> Option<Option<BTreeSet<HostName>>> {

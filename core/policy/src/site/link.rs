@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::networks;
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::values::PARTITION_NAME;
 use super::{NetworkHost, Protocol};
 use crate::label::Label;
@@ -75,7 +75,7 @@ impl ReadLink {
     }
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<ReadLink> {
+pub(super) fn read(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<ReadLink> {
     let name = (reader.need(keys, "name", "\"bus\""))
         .and_then(|value| reader.parsed::<ChannelName>(value, "link name", PARTITION_NAME));
     if let Some(name) = &name

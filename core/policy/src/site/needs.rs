@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ProblemKind;
-use super::read::{Keys, Reader};
+use super::read::{Reader, Table};
 use super::values::unknown_word;
 
 /// A group of system calls, or `/proc`. What each is for and what it leaks is said in `conf/seccomp/service.toml`.
@@ -104,7 +104,7 @@ impl FromIterator<Need> for Needs {
 }
 
 /// A service's `needs`; none without the key.
-pub(super) fn needs(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Needs> {
+pub(super) fn needs(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Needs> {
     let Some(value) = keys.get("needs") else { return Some(Needs::default()) };
     let words = reader.strings(value, "needs")?;
     let mut known = true;
@@ -121,7 +121,7 @@ pub(super) fn needs(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Needs> {
 }
 
 /// Whether people may write by nginx; no without the key.
-pub(super) fn uploads(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
+pub(super) fn uploads(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<bool> {
     let Some(value) = keys.get("uploads") else { return Some(false) };
     let uploads = reader.boolean(value, "uploads")?;
     if uploads && keys.get("command").is_some() {
@@ -137,7 +137,7 @@ pub(super) fn uploads(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> 
 }
 
 /// A service's `software`; none without the key.
-pub(super) fn software(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<String>> {
+pub(super) fn software(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Vec<String>> {
     let Some(value) = keys.get("software") else { return Some(Vec::new()) };
     let words = reader.strings(value, "software")?;
     let mut sound = true;

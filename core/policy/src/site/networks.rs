@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::problem::ProblemKind;
 use super::reach::{NetworkHost, Protocol};
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::services::DraftService;
 use super::tables::DraftNetwork;
@@ -95,7 +95,7 @@ const MOST_PREFIXES: usize = 64;
 pub(super) fn read(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
 ) -> Option<DraftNetwork> {
     let interface = reader.need(keys, "interface", "\"ship0\"").and_then(|value| {
         reader.parsed(value, "interface name", "1 to 15 letters, digits, '.', '_', '-' or '@'")
@@ -130,14 +130,14 @@ pub(super) fn read(
 }
 
 /// `neighbours`, the hosts that are known at once.
-fn neighbours(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<u16>> {
+fn neighbours(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<u16>> {
     let Some(value) = keys.get("neighbours") else { return Some(None) };
     let number = reader.integer(value, "neighbours", 1..=u64::from(u16::MAX))?;
     u16::try_from(number).ok().map(Some)
 }
 
 /// `ports`, which others may reach.
-pub(super) fn ports(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<At<(Protocol, u16)>>> {
+pub(super) fn ports(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Vec<At<(Protocol, u16)>>> {
     let Some(value) = keys.get("ports") else { return Some(Vec::new()) };
     let items = reader.list(value, "ports")?;
     let read: Vec<_> = items
@@ -153,7 +153,7 @@ pub(super) fn ports(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<At<(
 }
 
 /// `hosts`, which may be reached.
-pub(super) fn hosts(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<At<NetworkHost>>> {
+pub(super) fn hosts(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Vec<At<NetworkHost>>> {
     let Some(value) = keys.get("hosts") else { return Some(Vec::new()) };
     let items = reader.list(value, "hosts")?;
     let read: Vec<_> = items
@@ -177,7 +177,7 @@ pub(super) fn hosts(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<At<N
 fn labels(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
 ) -> (Option<At<Range>>, Option<At<u32>>) {
     let Some(labels) = keys.get("labels") else {
         if let Some(domain) = keys.get("domain") {
@@ -216,7 +216,7 @@ fn labels(
 fn unlabelled(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
 ) -> Option<Vec<At<(IpNet, Label)>>> {
     let Some(value) = keys.get("unlabelled") else { return Some(Vec::new()) };
     let items = reader.list(value, "unlabelled")?;
@@ -284,7 +284,7 @@ fn check_unlabelled(reader: &mut Reader<'_>, network: &DraftNetwork, vocabulary:
     }
 }
 
-fn single(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<At<Range>> {
+fn single(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Table<'_>) -> Option<At<Range>> {
     let value = reader.need(keys, "label", "\"SECRET\"")?;
     let text = reader.string(value, "label")?;
     match vocabulary?.parse(text.value) {

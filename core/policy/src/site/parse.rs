@@ -9,10 +9,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::draft::Draft;
 use super::problem::{Problem, ProblemKind};
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::services::DraftService;
 use super::services::service;
-use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, Part};
+use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, ReadTables};
 use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Network, SecondFactor, Server,
@@ -100,16 +100,16 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation::read(reader, &root, vault.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
-    let users = Part::of(users.iter().map(|keys| user(reader, words, keys)).collect());
+    let users = ReadTables::of(users.iter().map(|keys| user(reader, words, keys)).collect());
     let hosts = reader.tables(root.get("host"), "[host]", &reference::HOST.names());
-    let hosts = Part::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
+    let hosts = ReadTables::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
     if let Some(vault) = &mut vault {
         layers::beside(reader, vault, &hosts, server.as_ref(), root.get("federation").is_some());
     }
     let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
-    let services = Part::of(services.iter().map(|keys| service(reader, words, &users, keys)).collect());
+    let services = ReadTables::of(services.iter().map(|keys| service(reader, words, &users, keys)).collect());
     let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
-    let networks = Part::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
+    let networks = ReadTables::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
     let domains = domains::read(reader, &root, words);
     let protections = protection::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
     if let Some(protections) = &protections {
@@ -232,14 +232,14 @@ fn values<T>(items: Vec<At<T>>) -> Vec<T> {
     items.into_iter().map(|item| item.value).collect()
 }
 
-fn site_name(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<SiteName> {
+fn site_name(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<SiteName> {
     let value = reader.need(root, "site", "{ name = \"harbour\" }")?;
     let keys = reader.subtable(value, "[site]", &reference::SITE.names())?;
     let name = reader.need(&keys, "name", "\"harbour\"")?;
     Some(reader.parsed(name, "site name", "a lower-case letter, then up to 11 of a-z, 0-9 and '-'")?.value)
 }
 
-fn labels(reader: &mut Reader<'_>, root: &Keys<'_>) -> (Option<Vocabulary>, BTreeMap<u8, Colour>) {
+fn labels(reader: &mut Reader<'_>, root: &Table<'_>) -> (Option<Vocabulary>, BTreeMap<u8, Colour>) {
     let mut colours = BTreeMap::new();
     let Some(value) = reader.need(root, "labels", "{ levels = [\"UNCLASSIFIED\", \"SECRET\"] }") else {
         return (None, colours);
@@ -321,7 +321,7 @@ fn colour_table<'t>(
     }
 }
 
-fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
+fn server(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<DraftServer> {
     let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
     let keys = reader.subtable(value, "[server]", &reference::SERVER.names())?;
     pub(super) const NAME: &str = "a DNS name in lower case, such as \"server.harbour.example\"";
@@ -394,7 +394,7 @@ fn server(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<DraftServer> {
     })
 }
 
-fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
+fn limits(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<Limits> {
     let default = Limits::default();
     let Some(value) = root.get("limits") else { return Some(default) };
     let keys = reader.subtable(value, "[limits]", &reference::LIMITS.names())?;
@@ -448,7 +448,7 @@ fn limits(reader: &mut Reader<'_>, root: &Keys<'_>) -> Option<Limits> {
     })
 }
 
-fn user(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftUser> {
+fn user(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Table<'_>) -> Option<DraftUser> {
     let name = reader.need(keys, "name", "\"ada\"");
     let name = name.and_then(|value| reader.parsed(value, "user name", NAME));
     let clearance = range(reader, vocabulary, keys, "clearance");
@@ -474,7 +474,7 @@ fn second_factor(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Optio
     None
 }
 
-fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<DraftHost> {
+fn host(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Table<'_>) -> Option<DraftHost> {
     let name = reader.need(keys, "name", "\"ws1\"");
     let name = name.and_then(|value| reader.parsed(value, "host name", &NAME.replace("32", "64")));
     let accreditation = range(reader, vocabulary, keys, "accreditation");

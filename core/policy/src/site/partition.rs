@@ -8,7 +8,7 @@ use toml::de::DeValue;
 use super::guard::{self, Guard, ReadGuard};
 use super::link::{self, ReadLink};
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::values::{PARTITION_NAME, command, label, quantity as read_quantity, unknown_word};
 use super::wire::{self, ReadWire, Wire};
 use super::{Limits, Needs, needs, quantity, reference, root};
@@ -226,13 +226,13 @@ impl ReadChannel {
 }
 
 /// As read, with places.
-pub(super) struct Draft {
+pub(super) struct DraftParts {
     pub partitions: Vec<(At<PartitionName>, At<Label>, Partition)>,
     pub channels: Vec<ReadChannel>,
     pub links: Vec<ReadLink>,
 }
 
-impl Draft {
+impl DraftParts {
     /// The filters of all guards.
     pub(super) fn filters(&self) -> impl Iterator<Item = &PartitionName> {
         self.channels.iter().filter_map(|read| Some(&read.guard.as_ref()?.filter.value))
@@ -254,10 +254,10 @@ impl Draft {
 /// Reads every `[[partition]]`, `[[channel]]` and `[[link]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    root: &Keys<'_>,
+    root: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
     limits: Option<&Limits>,
-) -> Option<Draft> {
+) -> Option<DraftParts> {
     let limits = limits.copied().unwrap_or_default();
     let partitions = reader.tables(root.get("partition"), "[partition]", &reference::PARTITION.names());
     let partitions: Vec<_> =
@@ -279,14 +279,14 @@ pub(super) fn read(
     let partitions = partitions.into_iter().collect::<Option<_>>()?;
     let (channels, links): (Option<_>, Option<_>) =
         (channels.into_iter().collect(), links.into_iter().collect());
-    Some(Draft { partitions, channels: channels?, links: links? })
+    Some(DraftParts { partitions, channels: channels?, links: links? })
 }
 
 fn partition(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
     limits: &Limits,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
 ) -> Option<(At<PartitionName>, At<Label>, Partition)> {
     let name = (reader.need(keys, "name", "\"sensor\""))
         .and_then(|value| reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME));
@@ -361,7 +361,11 @@ fn restart(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> Option<Rest
     restart
 }
 
-fn channel(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys<'_>) -> Option<ReadChannel> {
+fn channel(
+    reader: &mut Reader<'_>,
+    vocabulary: Option<&Vocabulary>,
+    keys: &Table<'_>,
+) -> Option<ReadChannel> {
     const KINDS: [(&str, Passage); 2] = [("oneway", Passage::OneWay), ("guard", Passage::Guard)];
     let name = (reader.need(keys, "name", "\"readings\""))
         .and_then(|value| reader.parsed::<ChannelName>(value, "channel name", PARTITION_NAME));
@@ -421,7 +425,7 @@ fn channel(reader: &mut Reader<'_>, vocabulary: Option<&Vocabulary>, keys: &Keys
 pub(super) type ReadEnd = Option<At<PartitionName>>;
 
 /// Both ends, or the one that is not on another host.
-fn ends(reader: &mut Reader<'_>, keys: &Keys<'_>, passage: Option<Passage>) -> Option<(ReadEnd, ReadEnd)> {
+fn ends(reader: &mut Reader<'_>, keys: &Table<'_>, passage: Option<Passage>) -> Option<(ReadEnd, ReadEnd)> {
     let end = |reader: &mut Reader<'_>, key| {
         let value = reader.need(keys, key, "\"sensor\"")?;
         reader.parsed::<PartitionName>(value, "partition name", PARTITION_NAME)
@@ -457,7 +461,7 @@ fn ends(reader: &mut Reader<'_>, keys: &Keys<'_>, passage: Option<Passage>) -> O
 }
 
 /// A partition has the host's kernel.
-pub(super) fn outside(reader: &mut Reader<'_>, draft: &Draft, own_kernel: &[At<Range>]) {
+pub(super) fn outside(reader: &mut Reader<'_>, draft: &DraftParts, own_kernel: &[At<Range>]) {
     let within = |label: &Label| own_kernel.iter().any(|range| range.value.contains(label));
     for (name, label, _) in draft.partitions.iter().filter(|(_, label, _)| within(&label.value)) {
         let what = format!("the partition `{}` is at a label with a kernel of its own", name.value);

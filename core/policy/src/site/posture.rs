@@ -11,7 +11,7 @@ use super::draft::Draft;
 use super::isolation::Isolation;
 use super::problem::ProblemKind;
 use super::quantity::duration;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::values::{NAME, key_life, names, quantity};
 use super::vault::{Vault, ranges};
@@ -113,7 +113,7 @@ pub(super) fn digest(postures: &[Posture]) -> [u8; 32] {
 /// Every `[[posture]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    root: &Keys<'_>,
+    root: &Table<'_>,
     draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
@@ -141,7 +141,7 @@ pub(super) fn read(
 
 fn posture(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
@@ -207,7 +207,7 @@ fn posture(
 }
 
 /// Whether packets leave at a constant rate. A posture says so or nothing: a rate that a label has anyway it cannot take away.
-fn constant(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
+fn constant(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<bool> {
     let Some(value) = keys.get("constant-rate") else { return Some(false) };
     let constant = reader.boolean(value, "constant-rate")?;
     if !constant {
@@ -224,7 +224,7 @@ fn constant(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<bool> {
 
 /// What a posture with a constant rate must be like where the site has several servers: a workstation hears of it from one of them, which
 /// may be the last to have it in force.
-fn fits_several_servers(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: Option<&Vault>, posture: &Posture) {
+fn fits_several_servers(reader: &mut Reader<'_>, keys: &Table<'_>, vault: Option<&Vault>, posture: &Posture) {
     if posture.follow < FOLLOW {
         let what = "with several servers a workstation hears of a constant rate from one of them, which may have it later than another: `follow` is too short for that";
         let remedy = format!("write `follow = \"{}s\"` or more, or leave it out", FOLLOW.as_secs());
@@ -245,7 +245,7 @@ fn fits_several_servers(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: Option<
 /// What the vaults must be like for it.
 fn fits(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     vault: Option<&Vault>,
     labels: Option<&[At<Range>]>,
     constant: bool,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::vault::ranges;
 use crate::label::{Label, Range};
@@ -39,7 +39,7 @@ impl Processors {
 /// Reads all `[[processors]]`. No processor is in two of them, and no label.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    root: &Keys<'_>,
+    root: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
 ) -> Option<Vec<Processors>> {
     let tables = reader.tables(root.get("processors"), "[processors]", &reference::PROCESSORS.names());
@@ -63,7 +63,7 @@ pub(super) fn read(
     read.into_iter().map(|one| one.map(|one| one.value)).collect()
 }
 
-fn one(reader: &mut Reader<'_>, keys: &Keys<'_>, vocabulary: Option<&Vocabulary>) -> Option<At<Processors>> {
+fn one(reader: &mut Reader<'_>, keys: &Table<'_>, vocabulary: Option<&Vocabulary>) -> Option<At<Processors>> {
     let form = "numbers and ranges of them, such as \"2-3,6\"";
     let numbers = reader.need(keys, "numbers", "\"2-3\"");
     let numbers = numbers.and_then(|value| reader.parsed::<Numbers>(value, "list of processors", form));

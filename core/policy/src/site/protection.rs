@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::cipher::Cipher;
 use super::crypto::{Crypto, ciphers_of};
 use super::problem::ProblemKind;
-use super::read::{Keys, Reader};
+use super::read::{Reader, Table};
 use super::reference;
 use super::services::DraftService;
 use super::values::{NAME, key_life, unknown_word};
@@ -123,7 +123,7 @@ impl std::fmt::Display for Unprotected {
 /// Every `[[protection]]`; `None` if one could not be read.
 pub(super) fn read(
     reader: &mut Reader<'_>,
-    root: &Keys<'_>,
+    root: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
@@ -147,7 +147,7 @@ pub(super) fn read(
 
 fn protection(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     vocabulary: Option<&Vocabulary>,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
@@ -193,7 +193,7 @@ fn protection(
 /// What the vaults must be like for it.
 fn fits<'r>(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     vault: &Vault,
     labels: Option<impl Iterator<Item = &'r Range>>,
     constant: bool,
@@ -217,7 +217,7 @@ fn fits<'r>(
 }
 
 /// What the vaults must be like for a constant rate.
-pub(super) fn fits_a_rate(reader: &mut Reader<'_>, keys: &Keys<'_>, vault: &Vault) {
+pub(super) fn fits_a_rate(reader: &mut Reader<'_>, keys: &Table<'_>, vault: &Vault) {
     if vault.has_second_tunnel() {
         let what = "`layers` has \"quic\", in `[vault]` or at a host, whose datagrams have no room for packets of a constant rate";
         reader.problem(

@@ -24,13 +24,13 @@ impl<T> At<T> {
 }
 
 /// A table whose keys have been checked against those it may have.
-pub(super) struct Keys<'t> {
+pub(super) struct Table<'t> {
     table: &'t DeTable<'t>,
     span: Range<usize>,
     title: String,
 }
 
-impl<'t> Keys<'t> {
+impl<'t> Table<'t> {
     pub fn get(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         span: Range<usize>,
         title: &str,
         known: &[&str],
-    ) -> Keys<'t> {
+    ) -> Table<'t> {
         for (key, _) in table.iter() {
             let name = key.get_ref().as_ref();
             if known.contains(&name) {
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
                 remedy,
             );
         }
-        Keys { table, span, title: title.to_owned() }
+        Table { table, span, title: title.to_owned() }
     }
 
     /// The value as a table with no other keys than these.
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         value: &'t Spanned<DeValue<'t>>,
         title: &str,
         known: &[&str],
-    ) -> Option<Keys<'t>> {
+    ) -> Option<Table<'t>> {
         match value.get_ref() {
             DeValue::Table(table) => Some(self.table(table, value.span(), title, known)),
             other => {
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         value: Option<&'t Spanned<DeValue<'t>>>,
         title: &str,
         known: &[&str],
-    ) -> Vec<Keys<'t>> {
+    ) -> Vec<Table<'t>> {
         let Some(value) = value else { return Vec::new() };
         let DeValue::Array(items) = value.get_ref() else {
             self.wrong_type(
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
     /// A key that must be there.
     pub fn need<'t>(
         &mut self,
-        keys: &Keys<'t>,
+        keys: &Table<'t>,
         key: &str,
         example: &str,
     ) -> Option<&'t Spanned<DeValue<'t>>> {
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether the table has a key that was taken for a misspelt one of this name: that is one fault, and said once.
-    fn misspelt(&self, keys: &Keys<'_>, key: &str) -> bool {
+    fn misspelt(&self, keys: &Table<'_>, key: &str) -> bool {
         let near = |problem: &&Problem| problem.nearest.as_deref() == Some(key);
         let unknown =
             self.problems.iter().filter(|problem| problem.kind == ProblemKind::UnknownKey).filter(near);

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::problem::ProblemKind;
-use super::read::{Keys, Reader};
+use super::read::{Reader, Table};
 
 /// The form of an image of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl RootImage {
 }
 
 /// A partition's `root`, if it has one: then nothing of the host's software is in it.
-pub(super) fn root(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<String>> {
+pub(super) fn root(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<String>> {
     let Some(value) = keys.get("root") else { return Some(None) };
     let path = place(reader, value)?;
     if let Some(software) = keys.get("software") {

@@ -6,8 +6,8 @@ use super::access::{self, Access};
 use super::needs::{self, Needs};
 use super::problem::ProblemKind;
 use super::reach::Protocol;
-use super::read::{At, Keys, Reader};
-use super::tables::{DraftUser, Part};
+use super::read::{At, Reader, Table};
+use super::tables::{DraftUser, ReadTables};
 use super::values::{NAME, command, port, protocol, range, unknown_word};
 use crate::label::Range;
 use crate::names::{ProtectionName, ServiceName};
@@ -172,8 +172,8 @@ pub(super) struct DraftService {
 pub(super) fn service(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    users: &Part<DraftUser>,
-    keys: &Keys<'_>,
+    users: &ReadTables<DraftUser>,
+    keys: &Table<'_>,
 ) -> Option<DraftService> {
     let name = reader.need(keys, "name", "\"web\"");
     let name = name.and_then(|value| reader.parsed(value, "service name", NAME));
@@ -248,7 +248,7 @@ pub(super) fn service(
 }
 
 /// How a service is mediated, and how its connections are passed on.
-fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
+fn mode(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Mode> {
     const MODES: [&str; 4] = ["direct", "itself", "handoff", "relay"];
     const SOCKETS: [&str; 2] = ["stdio", "listen-fds"];
     let word = reader.need(keys, "mode", "\"direct\"").and_then(|value| reader.string(value, "mode"))?;
@@ -288,7 +288,7 @@ fn mode(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Mode> {
 }
 
 /// When a mediated connection's record is as good as kept.
-fn recorded(reader: &mut Reader<'_>, keys: &Keys<'_>, mode: Option<Mode>) -> Option<Recorded> {
+fn recorded(reader: &mut Reader<'_>, keys: &Table<'_>, mode: Option<Mode>) -> Option<Recorded> {
     let Some(value) = keys.get("audit") else { return Some(Recorded::default()) };
     let word = reader.string(value, "audit")?;
     let recorded = match word.value {
@@ -310,7 +310,7 @@ fn recorded(reader: &mut Reader<'_>, keys: &Keys<'_>, mode: Option<Mode>) -> Opt
     Some(recorded)
 }
 
-fn program(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Program> {
+fn program(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Program> {
     match (keys.get("program"), keys.get("command")) {
         (Some(value), None) => {
             let word = reader.string(value, "program")?;

@@ -14,13 +14,13 @@ use crate::label::{Label, Range};
 use crate::names::{DomainName, HostName, InterfaceName, PartitionName, ServiceName, UserName};
 
 /// Everything of one kind that could be read.
-pub(super) struct Part<T> {
+pub(super) struct ReadTables<T> {
     pub read: Vec<T>,
     /// Whether that is all: only then can something be said to have none of them.
     pub whole: bool,
 }
 
-impl<T> Part<T> {
+impl<T> ReadTables<T> {
     pub(super) fn of(all: Vec<Option<T>>) -> Self {
         let whole = all.iter().all(Option::is_some);
         Self { read: all.into_iter().flatten().collect(), whole }

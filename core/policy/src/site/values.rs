@@ -11,7 +11,7 @@ use toml::de::DeValue;
 use super::Protocol;
 use super::problem::ProblemKind;
 use super::quantity::duration;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use crate::label::{Label, Range};
 use crate::vocabulary::{Vocabulary, nearest};
 
@@ -21,7 +21,7 @@ pub(super) use crate::names::{NAME, PARTITION_NAME};
 pub(super) fn label(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
 ) -> Option<At<Label>> {
     let value = reader.need(keys, "label", "\"SECRET\"")?;
     let text = reader.string(value, "label")?;
@@ -66,7 +66,7 @@ pub(super) fn command(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>) -> 
 pub(super) fn range(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     key: &str,
 ) -> Option<At<Range>> {
     let value = reader.need(keys, key, "\"LOW..HIGH\"")?;
@@ -134,7 +134,7 @@ pub(super) fn unknown_word<'a>(
 }
 
 /// A table's `protocol`.
-pub(super) fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Protocol> {
+pub(super) fn protocol(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Protocol> {
     let value = reader.need(keys, "protocol", "\"tcp\"")?;
     let word = reader.string(value, "protocol")?;
     match word.value {
@@ -148,13 +148,13 @@ pub(super) fn protocol(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Proto
 }
 
 /// A table's `port`.
-pub(super) fn port(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<At<u16>> {
+pub(super) fn port(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<At<u16>> {
     let value = reader.need(keys, "port", "80")?;
     reader.port(value, "port").map(|port| At::new(port, value.span()))
 }
 
 /// A port under this key; where there is none, `default`.
-pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, default: u16) -> Option<At<u16>> {
+pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Table<'_>, key: &str, default: u16) -> Option<At<u16>> {
     match keys.get(key) {
         Some(value) => reader.port(value, key).map(|port| At::new(port, value.span())),
         None => Some(At::new(default, keys.span())),
@@ -164,7 +164,7 @@ pub(super) fn port_or(reader: &mut Reader<'_>, keys: &Keys<'_>, key: &str, defau
 /// A list of names of `what` that the site has; `known` is `None` where these could not be read.
 pub(super) fn names<'a, T>(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     key: &str,
     (what, known): (&str, Option<impl Iterator<Item = &'a T> + Clone>),
 ) -> Option<Option<BTreeSet<T>>>
@@ -193,7 +193,7 @@ where
 const LIVES: std::ops::RangeInclusive<u64> = 60_000..=3_600_000;
 
 /// How old keys may become, where it is said; `None` where it could not be read.
-pub(super) fn key_life(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Option<Duration>> {
+pub(super) fn key_life(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<Duration>> {
     let Some(value) = keys.get("key-life") else { return Some(None) };
     let read = |text: &str| duration(text).and_then(|time| u64::try_from(time.as_millis()).ok());
     let life = quantity(reader, value, "key-life", read, LIVES, "a time from \"1m\" to \"1h\"")?;

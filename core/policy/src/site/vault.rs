@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::problem::ProblemKind;
 use super::quantity::brief;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::reference;
 use super::values::{quantity, unknown_word};
 use crate::label::{Label, Range};
@@ -45,14 +45,14 @@ pub enum AeadLibrary {
 
 /// A tunnel that sessions' packets travel in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Layer {
+pub(super) enum Tunnel {
     /// ESP in UDP, from vault to vault.
     Esp,
     /// Around it, QUIC datagrams (RFC 9221), from `levee-layer` to `levee-layer`.
     Quic,
 }
 
-impl Layer {
+impl Tunnel {
     const ALL: [(&str, Self); 2] = [("esp", Self::Esp), ("quic", Self::Quic)];
 }
 
@@ -60,7 +60,7 @@ impl Layer {
 #[derive(Clone, Debug)]
 pub struct Vault {
     /// The tunnels that sessions' packets travel in, the innermost first: ESP, and around it QUIC where the site says so.
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<Tunnel>,
     /// Some hosts have more of these than `layers` says.
     pub(super) beside: bool,
     pub(super) aead: AeadLibrary,
@@ -79,7 +79,7 @@ impl Default for Vault {
     fn default() -> Self {
         let (agree, aggfrag, constant) = (Vec::new(), Vec::new(), Vec::new());
         let (aead, poll) = (AeadLibrary::default(), POLL);
-        let layers = vec![Layer::Esp];
+        let layers = vec![Tunnel::Esp];
         Self {
             layers,
             beside: false,
@@ -101,7 +101,7 @@ impl Vault {
 
     /// Whether all ESP travels within a second tunnel.
     pub fn is_layered(&self) -> bool {
-        self.layers.contains(&Layer::Quic)
+        self.layers.contains(&Tunnel::Quic)
     }
 
     /// Whether ESP of some hosts travels within a second tunnel, and of others does not.
@@ -193,7 +193,7 @@ impl Vault {
     /// `slots` is how many the server has: each worker takes one.
     pub(super) fn read(
         reader: &mut Reader<'_>,
-        root: &Keys<'_>,
+        root: &Table<'_>,
         vocabulary: Option<&Vocabulary>,
         slots: u16,
     ) -> Option<Self> {
@@ -264,7 +264,7 @@ fn check_pieces(
     agree: &[At<Range>],
     aggfrag: &[At<Range>],
     constant: &[At<Range>],
-    layers: &[Layer],
+    layers: &[Tunnel],
 ) {
     for both in aggfrag
         .iter()
@@ -278,7 +278,7 @@ fn check_pieces(
             "take these labels out of `agree`, or out of `aggfrag` and `constant-rate`",
         );
     }
-    if let Some(pieces) = aggfrag.iter().chain(constant).next().filter(|_| layers.contains(&Layer::Quic)) {
+    if let Some(pieces) = aggfrag.iter().chain(constant).next().filter(|_| layers.contains(&Tunnel::Quic)) {
         reader.problem(
             ProblemKind::Overlap,
             &pieces.span,
@@ -289,18 +289,18 @@ fn check_pieces(
 }
 
 /// `layers`: the innermost first. ESP is always there, since labels are its.
-pub(super) fn layers(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<Layer>> {
-    let Some(value) = keys.get("layers") else { return Some(vec![Layer::Esp]) };
+pub(super) fn layers(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Vec<Tunnel>> {
+    let Some(value) = keys.get("layers") else { return Some(vec![Tunnel::Esp]) };
     let words = reader.strings(value, "layers")?;
     let mut read = Vec::new();
     for word in &words {
-        let known = Layer::ALL.into_iter().find(|(name, _)| *name == word.value);
+        let known = Tunnel::ALL.into_iter().find(|(name, _)| *name == word.value);
         if known.is_none() {
-            unknown_word(reader, word, "layer", Layer::ALL.iter().map(|(name, _)| *name));
+            unknown_word(reader, word, "layer", Tunnel::ALL.iter().map(|(name, _)| *name));
         }
         read.push(known?.1);
     }
-    if read == [Layer::Esp] || read == [Layer::Esp, Layer::Quic] {
+    if read == [Tunnel::Esp] || read == [Tunnel::Esp, Tunnel::Quic] {
         return Some(read);
     }
     let what = "`layers` is [\"esp\"] or [\"esp\", \"quic\"], the innermost first";
@@ -311,7 +311,7 @@ pub(super) fn layers(reader: &mut Reader<'_>, keys: &Keys<'_>) -> Option<Vec<Lay
 /// A list of label ranges; none where the key is missing.
 pub(super) fn ranges(
     reader: &mut Reader<'_>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     key: &str,
     vocabulary: Option<&Vocabulary>,
 ) -> Option<Vec<At<Range>>> {

@@ -2,7 +2,7 @@
 
 use super::guard::ReadGuard;
 use super::link::{self, ReadLink};
-use super::partition::{Draft, ReadChannel, ReadEnd};
+use super::partition::{DraftParts, ReadChannel, ReadEnd};
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
 use super::server::MAX_SLOTS;
@@ -29,12 +29,12 @@ type Way<'a> = (&'a str, &'a std::ops::Range<usize>, Step);
 /// Holds partitions and channels against each other, and the flow by all channels together against the lattice.
 pub(super) fn check(
     reader: &mut Reader<'_>,
-    draft: &Draft,
+    draft: &DraftParts,
     networks: &[DraftNetwork],
     slots: Option<u16>,
     vocabulary: &Vocabulary,
 ) {
-    let Draft { partitions, channels, links } = draft;
+    let DraftParts { partitions, channels, links } = draft;
     let places = usize::from(slots.unwrap_or(0)).saturating_add(partitions.len());
     if let Some((name, ..)) = partitions.first().filter(|_| places > usize::from(MAX_SLOTS)) {
         let what = format!("partitions and labels that run at once are {places} together");
@@ -164,7 +164,7 @@ fn upward<'a>(partitions: usize, places: &[(&'a str, &'a Label)], steps: &mut Ve
 /// Tells of ends that are no partitions.
 fn unknown<'a>(
     reader: &mut Reader<'_>,
-    draft: &Draft,
+    draft: &DraftParts,
     ends: impl IntoIterator<Item = &'a At<PartitionName>>,
 ) {
     let known = || draft.partitions.iter().map(|(known, ..)| known.value.as_str());
@@ -181,7 +181,7 @@ fn unknown<'a>(
 
 /// A guard's filter is at the label of what it sees, and has to do with nothing else: so the guard is one step, and its label is what the
 /// exception is for.
-fn filter(reader: &mut Reader<'_>, draft: &Draft, read: &ReadChannel, from: usize) {
+fn filter(reader: &mut Reader<'_>, draft: &DraftParts, read: &ReadChannel, from: usize) {
     let Some(ReadGuard { filter, .. }) = &read.guard else { return };
     let of = |end: &&At<PartitionName>| end.value == filter.value;
     let links = draft.links.iter().flat_map(|link| &link.ends);

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::link::is_usable;
 use super::problem::ProblemKind;
-use super::read::{At, Keys, Reader};
+use super::read::{At, Reader, Table};
 use super::values::{label, port, quantity as read_quantity};
 use super::{quantity, reference};
 use crate::label::Label;
@@ -85,7 +85,7 @@ pub(super) struct ReadWire {
 pub(super) fn read(
     reader: &mut Reader<'_>,
     vocabulary: Option<&Vocabulary>,
-    keys: &Keys<'_>,
+    keys: &Table<'_>,
     sends: bool,
 ) -> Option<Option<ReadWire>> {
     let Some(value) = keys.get("wire") else { return Some(None) };
@@ -137,7 +137,7 @@ pub(super) fn read(
 }
 
 /// Who sends cannot ask for it: nothing comes back.
-fn hardware(reader: &mut Reader<'_>, keys: &Keys<'_>, sends: bool) -> Option<Option<HardwareAddress>> {
+fn hardware(reader: &mut Reader<'_>, keys: &Table<'_>, sends: bool) -> Option<Option<HardwareAddress>> {
     const FORM: &str = "the hardware address of the other host's interface, such as \"02:00:5e:00:53:02\"";
     match keys.get("hardware") {
         Some(value) if !sends => {

@@ -9,7 +9,7 @@ mod session;
 
 pub use keys::{Reset, Tokens};
 pub use peer::Believed;
-pub use session::{Client, Server};
+pub use session::{Client, ServerTls};
 
 use rustls::crypto::CryptoProvider;
 use rustls::quic::Suite;

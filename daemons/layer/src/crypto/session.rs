@@ -19,12 +19,12 @@ use std::sync::Arc;
 pub const VERSION: u32 = 1;
 
 /// The server's part.
-pub struct Server {
+pub struct ServerTls {
     config: Arc<rustls::ServerConfig>,
     initial: Suite,
 }
 
-impl Server {
+impl ServerTls {
     /// Takes clients that it believes.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl ClientConfig for Client {
     }
 }
 
-impl ServerConfig for Server {
+impl ServerConfig for ServerTls {
     fn initial_keys(&self, version: u32, to: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
         known(version).map(|_| initial_keys(&self.initial, to, Side::Server))
     }

@@ -3,6 +3,7 @@
 use super::{Client, Daemon, Source};
 use crate::audit::Weight;
 use crate::known::Subject;
+use crate::worded;
 use levee_daemon::{Fatal, Lost, TURN};
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
@@ -98,22 +99,28 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments { running, partitions, steering, alarms } => {
+            LabelEvent::Compartments { running, partitions, steering, frames, alarms } => {
                 self.begin_federation(!running.is_empty());
                 self.sweep(&running);
+                let steering = steering.into_iter().chain(frames.iter().flat_map(worded::frames)).collect();
                 self.operators.compartments(running, partitions, steering, alarms);
             }
             LabelEvent::Executing { ticket, number } => self.operators.executing(OperatorId(ticket), number),
             LabelEvent::Executed { ticket, result } => self.operators.executed(OperatorId(ticket), result),
             LabelEvent::Partition { ticket, result } => self.operators.ended(OperatorId(ticket), result),
             LabelEvent::Postures { ticket } => self.handle(Event::PosturesKept(ticket)),
-            LabelEvent::Note { label, object, done, reason } => {
-                let verdict = if done { Verdict::Noted } else { Verdict::Denied };
-                let entry =
-                    Entry { user: None, host: None, label, action: Action::Run, object, verdict, reason };
-                self.note(entry);
+            LabelEvent::Rotated { text, begun } => {
+                let (object, done, reason) = worded::rotation(&text, begun);
+                self.done(None, object, done, reason);
             }
+            LabelEvent::Note { label, object, done, reason } => self.done(label, object, done, reason),
         }
+    }
+
+    /// The warden, or `levee enrol`, has done this, or could not.
+    fn done(&mut self, label: Option<LabelName>, object: String, done: bool, reason: String) {
+        let verdict = if done { Verdict::Noted } else { Verdict::Denied };
+        self.note(Entry { user: None, host: None, label, action: Action::Run, object, verdict, reason });
     }
 
     /// Has the warden stop what no session needs that the store has.

@@ -157,6 +157,7 @@ impl StandIns {
                     services: Vec::new(),
                     off: Vec::new(),
                     vault_starts: 1,
+                    upflow: Vec::new(),
                     counters: Vec::new(),
                 };
                 let running = shared.vaults.keys().map(status).collect();
@@ -165,6 +166,7 @@ impl StandIns {
                     running,
                     partitions: Vec::new(),
                     steering,
+                    frames: None,
                     alarms: Vec::new(),
                 });
             }

@@ -1,8 +1,8 @@
 //! levee-programs: makes the image of the programs that a site's services need, or of a partition's root, so that the warden need not wait. It starts it,
 //! as nobody in particular; nobody else has a use for it.
 //!
-//! `levee-programs KEY [--program PATH | --software WORD | --root PATH | --look PATH]...`, with the directory in memory as descriptor 3; status 0 once the
-//! image is there.
+//! `levee-programs NAME`, with the site file as standard input, of which it finds out what the image needs, or `levee-programs --root PATH` or `--look PATH`;
+//! with the directory in memory as descriptor 3. Status 0 once the image is there.
 #![forbid(unsafe_code)]
 
 use levee_sys::fork::inherited;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let made = Wanted::parse(std::env::args().skip(1)).and_then(|wanted| {
+    let made = Wanted::told(std::env::args().skip(1), std::io::stdin()).and_then(|wanted| {
         let memory = inherited(3).map_err(|e| format!("no directory to put the image in: {e}"))?;
         let cache = std::fs::File::open(programs::CACHE).map_err(|e| format!("{}: {e}", programs::CACHE))?;
         let reads: Vec<_> =

@@ -14,7 +14,7 @@
 //! | `wait` | the same, waited for |
 //! | [`inside`] | the other side: process 1 of the compartment, which shuts the door behind itself |
 //! | [`proto`] | what the two sides say to each other |
-//! | [`service`] | unmodified services: their configuration and arguments |
+//! | [`service`] | unmodified services, as process 1 is told of them |
 //!
 //! The order keeps privilege out. Network, mounts and process numbers belong to the host's user namespace, so
 //! that nothing inside has power over them whatever its uid; the compartment's user namespace is joined last,
@@ -40,8 +40,8 @@ pub use network::{Interface, Network};
 pub use plan::Plan;
 pub use proto::FromInit as Event;
 pub(crate) use rootfs::{COPIED, MERGED};
-pub use spec::{Contexts, Files, Programs, SERVICE_UID, Spec, UIDS};
+pub use spec::{Contexts, Files, PAGES, Programs, SERVICE_UID, Spec, UIDS};
 pub(crate) use start::{BATCH, CUT};
-pub use start::{Compartment, Given, Watches};
+pub use start::{Compartment, Given};
 pub use step::{Inside, Outside};
 pub use store::{Store, Unfinished};

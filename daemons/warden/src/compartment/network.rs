@@ -62,30 +62,8 @@ const NOBODY: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// What stays readable in `/proc/PID/net`: tables and counters of the namespace itself. All else is root's alone,
 /// because some of it counts for the whole machine (`softnet_stat` each packet, `sockstat` and `protocols` the memory
 /// of all sockets), which would tell each label how busy the others are.
-const READABLE: [&str; 22] = [
-    "arp",
-    "dev",
-    "dev_mcast",
-    "icmp",
-    "icmp6",
-    "if_inet6",
-    "igmp",
-    "igmp6",
-    "ipv6_route",
-    "netstat",
-    "raw",
-    "raw6",
-    "route",
-    "snmp",
-    "snmp6",
-    "tcp",
-    "tcp6",
-    "udp",
-    "udp6",
-    "udplite",
-    "udplite6",
-    "unix",
-];
+const READABLE: &str = "arp dev dev_mcast icmp icmp6 if_inet6 igmp igmp6 ipv6_route netstat raw \
+                        raw6 route snmp snmp6 tcp tcp6 udp udp6 udplite udplite6 unix";
 
 impl Network {
     /// A namespace with `lo` up and the settings of every compartment.
@@ -228,7 +206,7 @@ fn hide_machine_wide() -> Result<()> {
     let failed = |e: io::Error| Error::new(step, e);
     for entry in std::fs::read_dir("/proc/thread-self/net").map_err(failed)? {
         let entry = entry.map_err(failed)?;
-        if !entry.file_name().to_str().is_some_and(|name| READABLE.contains(&name)) {
+        if !entry.file_name().to_str().is_some_and(|name| READABLE.split(' ').any(|one| one == name)) {
             let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
             std::fs::set_permissions(entry.path(), mode).map_err(failed)?;
         }

@@ -6,7 +6,7 @@ use levee_sys::cgroup::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::rootfs;
-use super::spec::{Files, Programs, SERVICE_UID, Spec, UIDS};
+use super::spec::{Files, Programs, SERVICE_UID, Spec};
 use super::step::{Inside, Outside};
 
 /// The start of one compartment.
@@ -27,7 +27,7 @@ impl Plan {
         let mut outside = vec![
             Outside::ControlGroup { name: spec.cgroup.clone(), memory, processes, cpu_percent },
             Outside::SourcePorts,
-            Outside::UserNamespace { base: spec.uid_base, count: UIDS },
+            Outside::UserNamespace(spec.uid_base),
         ];
         outside.extend(spec.processors.clone().map(Outside::Processors));
         outside.extend(spec.contexts.clone().map(Outside::Contexts));
@@ -38,20 +38,20 @@ impl Plan {
             }
         }
         if let Programs::Image(path) | Programs::Root(path) = &spec.programs {
-            outside.push(Outside::Programs { path: path.clone() });
+            outside.push(Outside::Programs(path.clone()));
         }
         outside.push(Outside::Process1);
 
         let mut inside = vec![
             // While the host's `/proc` is there.
-            Inside::AuditSession { uid: spec.uid_base.saturating_add(SERVICE_UID) },
+            Inside::AuditSession(spec.uid_base.saturating_add(SERVICE_UID)),
             Inside::PrivateMounts,
         ];
         inside.extend(spec.contexts.clone().map(Inside::Contexts));
         inside.extend(rootfs::steps(spec));
         inside.extend([
             Inside::ChangeRoot,
-            Inside::HostName { name: spec.hostname.clone() },
+            Inside::HostName(spec.hostname.clone()),
             Inside::Time,
             Inside::HideControlGroups,
             Inside::JoinUserNamespace,
@@ -59,11 +59,7 @@ impl Plan {
             Inside::DropCapabilities,
         ]);
         inside.extend(spec.contexts.iter().map(|contexts| Inside::Context(contexts.processes.clone())));
-        inside.extend([
-            Inside::TieToWarden,
-            Inside::Landlock,
-            Inside::SystemCalls { groups: groups(&spec.needs) },
-        ]);
+        inside.extend([Inside::TieToWarden, Inside::Landlock, Inside::SystemCalls(groups(&spec.needs))]);
         Self { label: spec.label.clone(), outside, inside }
     }
 

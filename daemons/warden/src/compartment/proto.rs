@@ -8,10 +8,9 @@ use std::net::IpAddr;
 
 use levee_ipc::Channel;
 use levee_policy::ServiceName;
-use levee_policy::site::Passed;
 use serde::{Deserialize, Serialize};
 
-pub use super::service::{Launch, Profile, Report, Start, Told};
+use super::service::{Launch, Report, Served};
 use super::step::Inside;
 use crate::machine::Hardware;
 use crate::machine::proto::Whole;
@@ -29,7 +28,12 @@ pub enum ToInit {
     Steps(Vec<Inside>),
     /// A service that it is to start, once the compartment stands. What comes of it is told by [`FromInit::Service`], under its place
     /// among these. Its standard output and error comes along, and then its listeners.
-    Service(Offer),
+    Service {
+        /// What it is.
+        served: Served,
+        /// It is not to be started, until [`ToInit::Services`] says so.
+        off: bool,
+    },
     /// The next steps of the compartment in the machine that it is to start.
     Within(Vec<Inside>),
     /// The machine: its hardware, and what it is to be told. Its port comes along, then QEMU's standard output and error, and
@@ -42,8 +46,8 @@ pub enum ToInit {
         /// Images.
         images: usize,
     },
-    /// Start a program. Its descriptors come along: standard input (see [`Start::input`]), output and error first, then 3, 4, ….
-    Start(Start),
+    /// Start a program. Its descriptors come along: standard input (see [`Launch::input`]), output and error first, then 3, 4, ….
+    Start(Launch),
     /// The channel to the label's mediator comes along, which may have these server processes started, and what is to be their
     /// standard error. One in the place of another: what that one had started ends.
     Mediator(Vec<Handoff>),
@@ -73,29 +77,11 @@ pub enum ToInit {
     Stop,
 }
 
-/// A service that process 1 starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offer {
-    /// Its name.
-    pub name: ServiceName,
-    /// It binds its port itself, and runs as long as its label does.
-    pub itself: bool,
-    /// It is not to be started, until [`ToInit::Services`] says so.
-    pub off: bool,
-    /// How it is started.
-    pub launch: Launch,
-}
-
-/// How to start a server process for one connection that the mediator hands off.
+/// A service whose processes are started for one connection each, that the mediator hands off.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Handoff {
-    /// The service.
-    pub service: ServiceName,
-    /// How it is started: its environment is beside what says whose connection it is, and its groups of system calls are those that it has as
-    /// far as the compartment has them.
-    pub launch: Launch,
-    /// Where it finds its connection.
-    pub passed: Passed,
+    /// Which. The groups of system calls of its processes are those that it has as far as the compartment has them.
+    pub served: Served,
     /// How many are ready while the service is used.
     pub ready: u32,
 }

@@ -4,9 +4,10 @@
 //! overlay the pages of files, by which futexes and reads tell others. A workstation's one session has the host's, through an
 //! overlay.
 
+use levee_policy::DomainName;
 use levee_policy::site::Need;
 
-use super::spec::{Files, Programs, SERVICE_UID, Spec};
+use super::spec::{Files, PAGES, Programs, SERVICE_UID, Spec};
 use super::step::Inside;
 
 /// What is built on the root tmpfs itself: `/etc`, links, mount points.
@@ -49,19 +50,31 @@ fn etc(spec: &Spec) -> [(&'static str, String); 6] {
     ]
 }
 
+/// Links of `/dev`, and to what.
+const LINKS: [(&str, &str); 5] = [
+    ("/dev/ptmx", "pts/ptmx"),
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+];
+
+fn directory(path: &str) -> Inside {
+    Inside::Directory(path.to_owned())
+}
+
+fn link((path, to): (&str, &str)) -> Inside {
+    Inside::Link { path: path.to_owned(), to: to.to_owned() }
+}
+
+fn tmpfs(path: &str, bytes: u64, owner: u32, mode: u32) -> Inside {
+    Inside::Tmpfs { path: path.to_owned(), bytes, owner, mode }
+}
+
 pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
     let mounted = match &spec.files {
         Files::Store { below, .. } => 1 + usize::from(below.is_some()),
         Files::Scratch { .. } => 0,
-    };
-    let directory = |path: &str| Inside::Directory { path: path.to_owned() };
-    let link = |path: &str, to: &str| Inside::Link { path: path.to_owned(), to: to.to_owned() };
-    let file = |path: &str, content: String| Inside::File { path: path.to_owned(), content };
-    let tmpfs = |path: &str, bytes: u64, owner: u32, mode: u32| Inside::Tmpfs {
-        path: path.to_owned(),
-        bytes,
-        owner,
-        mode,
     };
 
     let mut steps = match &spec.programs {
@@ -70,8 +83,10 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         }
         _ => host_software(spec, mounted),
     };
-    steps.extend(etc(spec).into_iter().map(|(path, content)| file(path, content)));
-    steps.extend(spec.extra.iter().map(|(path, content)| file(path, content.clone())));
+    steps.extend(etc(spec).map(|(path, content)| Inside::File { path: path.to_owned(), content }));
+    if spec.pages {
+        steps.extend([directory(PAGES), tmpfs(PAGES, ROOT_BYTES, spec.uid_base, 0o755)]);
+    }
 
     let user = spec.uid_base.saturating_add(SERVICE_UID);
     steps.push(directory("/dev"));
@@ -81,13 +96,8 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         minor,
     }));
     steps.extend(["/dev/pts", "/dev/shm", "/dev/mqueue"].map(directory));
-    steps.push(Inside::Terminals);
-    steps.push(Inside::Queues);
-    steps.push(link("/dev/ptmx", "pts/ptmx"));
-    steps.push(link("/dev/fd", "/proc/self/fd"));
-    steps.push(link("/dev/stdin", "/proc/self/fd/0"));
-    steps.push(link("/dev/stdout", "/proc/self/fd/1"));
-    steps.push(link("/dev/stderr", "/proc/self/fd/2"));
+    steps.extend([Inside::Terminals, Inside::Queues]);
+    steps.extend(LINKS.map(link));
     steps.push(tmpfs("/dev/shm", spec.scratch, spec.uid_base, 0o1777));
 
     steps.extend(["/proc", "/tmp", "/run", "/var", "/srv", "/home", "/root"].map(directory));
@@ -95,8 +105,7 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         steps.push(Inside::Proc);
     }
     steps.push(tmpfs("/tmp", spec.scratch, spec.uid_base, 0o1777));
-    steps.push(tmpfs("/run", spec.scratch, user, 0o755));
-    steps.push(tmpfs("/var", spec.scratch, user, 0o755));
+    steps.extend(["/run", "/var"].map(|path| tmpfs(path, spec.scratch, user, 0o755)));
     match &spec.files {
         Files::Store { below, .. } => {
             steps.extend(["/srv/own", "/srv/below"].map(directory));
@@ -115,24 +124,22 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
 
 /// A root with what the host's programs are and need.
 fn host_software(spec: &Spec, number: usize) -> Vec<Inside> {
-    let directory = |path: &str| Inside::Directory { path: path.to_owned() };
-    let link = |path: &str, to: &str| Inside::Link { path: path.to_owned(), to: to.to_owned() };
-    let mut steps = vec![Inside::Root { bytes: ROOT_BYTES }, directory("/usr")];
+    let mut steps = vec![Inside::Root(ROOT_BYTES), directory("/usr")];
     match &spec.programs {
         Programs::Host => steps.push(Inside::Programs { from: "/usr".into(), path: "/usr".into() }),
         _ => steps.push(Inside::Image { number, path: "/usr".into() }),
     }
-    steps.extend(MERGED.map(|(path, to)| link(path, to)));
+    steps.extend(MERGED.map(link));
 
     steps.extend(["/etc", "/etc/nginx", "/etc/ssl", "/etc/ssl/certs"].map(directory));
     // Hundreds of links on some hosts: mounted, because to copy them is a large part of a compartment's start.
     if matches!(spec.programs, Programs::Image(_)) {
-        steps.push(link(ALTERNATIVES, ALTERNATIVES_INSIDE));
+        steps.push(link((ALTERNATIVES, ALTERNATIVES_INSIDE)));
     } else if std::path::Path::new(ALTERNATIVES).is_dir() {
         steps.push(directory(ALTERNATIVES));
         steps.push(Inside::Programs { from: ALTERNATIVES.into(), path: ALTERNATIVES.into() });
     }
-    steps.extend(COPIED.map(|from| Inside::Copy { from: from.into(), path: from.into() }));
+    steps.extend(COPIED.map(|path| Inside::Copy(path.into())));
     steps
 }
 
@@ -147,6 +154,7 @@ fn passwd() -> String {
 fn hosts(spec: &Spec) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for (address, names) in &spec.hosts {
+        let names: Vec<&str> = names.iter().map(DomainName::as_str).collect();
         text.push_str(&format!("{address} {}\n", names.join(" ")));
     }
     text

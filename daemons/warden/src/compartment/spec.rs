@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use levee_policy::LabelName;
 use levee_policy::site::Needs;
+use levee_policy::{DomainName, LabelName};
 use levee_sys::cgroup::Limits;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,9 @@ pub const UIDS: u32 = 65_536;
 
 /// The uid and gid inside that services run as, and that owns the store.
 pub const SERVICE_UID: u32 = 1000;
+
+/// Where process 1 writes what its services need, and nobody else may.
+pub const PAGES: &str = "/etc/nginx/levee";
 
 /// A compartment, before it is planned.
 #[derive(Debug, Clone)]
@@ -30,11 +33,11 @@ pub struct Spec {
     /// Its host name.
     pub hostname: String,
     /// Its `/etc/hosts`, beside `localhost`.
-    pub hosts: Vec<(IpAddr, Vec<String>)>,
+    pub hosts: Vec<(IpAddr, Vec<DomainName>)>,
     /// What is at `/srv` and in home directories.
     pub files: Files,
-    /// Files written for its services: absolute path, content.
-    pub extra: Vec<(String, String)>,
+    /// Whether its services need files written, which process 1 writes beneath [`PAGES`].
+    pub pages: bool,
     /// Bytes that `/tmp`, `/run`, `/var` and `/dev/shm` may hold, each.
     pub scratch: u64,
     /// Where its programs come from.

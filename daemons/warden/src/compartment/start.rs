@@ -25,8 +25,9 @@ use rustix::process::{Resource, Signal};
 
 use super::network::Network;
 use super::plan::Plan;
-use super::proto::{FromInit as Event, Handoff, Report, Start, ToInit, Told};
-use super::spec::Contexts;
+use super::proto::{FromInit as Event, Handoff, ToInit};
+use super::service::{Launch, Report, Told};
+use super::spec::{Contexts, UIDS};
 use super::step::{Inside, Outside};
 use super::store::Store;
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
@@ -74,6 +75,9 @@ pub struct Compartment {
     /// What it said was wrong, or it is gone: no more is heard.
     unheard: bool,
     parts: Parts,
+    /// The waits for what it says, and for its end.
+    waits_said: Option<WatchedChannel>,
+    waits_ended: Option<WatchedChild>,
 }
 
 /// What exists on the host for a compartment; dropped, it is undone.
@@ -122,9 +126,9 @@ impl Compartment {
                     parts.cgroup.as_mut().ok_or_else(none).and_then(|group| group.keep_to(numbers))
                 }
                 Outside::SourcePorts => parts.cgroup.as_ref().ok_or_else(none).and_then(ports::draw_apart),
-                Outside::UserNamespace { base, count } => {
-                    ns::new_user(IdRange { inside: 0, outside: *base, count: *count })
-                        .map(|ns| user = Some(ns))
+                Outside::UserNamespace(base) => {
+                    let range = IdRange { inside: 0, outside: *base, count: UIDS };
+                    ns::new_user(range).map(|ns| user = Some(ns))
                 }
                 Outside::Contexts(those) => {
                     contexts = Some(those);
@@ -136,7 +140,7 @@ impl Compartment {
                         mounts.push(mount);
                     })
                 }
-                Outside::Programs { path } => programs(path, contexts).map(|mount| mounts.push(mount)),
+                Outside::Programs(path) => programs(path, contexts).map(|mount| mounts.push(mount)),
                 Outside::FilesUpTo(bytes) => {
                     largest = Some(*bytes);
                     Ok(())
@@ -156,7 +160,7 @@ impl Compartment {
         };
         hand(plan, &channel, &given, mounts.len()).map_err(|e| failed(&"hand process 1 its steps", &e))?;
         let boots = given.iter().any(|(what, _)| matches!(what, ToInit::Machine(_)));
-        let services = given.iter().filter(|(what, _)| matches!(what, ToInit::Service(_) | ToInit::Log));
+        let services = given.iter().filter(|(what, _)| matches!(what, ToInit::Service { .. } | ToInit::Log));
         Ok(Self {
             label: plan.label.clone(),
             channel: Arc::new(channel),
@@ -167,6 +171,8 @@ impl Compartment {
             turned: None,
             unheard: false,
             parts,
+            waits_said: None,
+            waits_ended: None,
         })
     }
 
@@ -223,7 +229,7 @@ impl Compartment {
     ///
     /// # Errors
     /// If the ticket is in use or the compartment does not listen any more.
-    pub fn run(&mut self, start: Start, fds: &[BorrowedFd<'_>]) -> Result<()> {
+    pub fn run(&mut self, start: Launch, fds: &[BorrowedFd<'_>]) -> Result<()> {
         let step = || format!("start {} in compartment {}", start.program, self.label);
         let ticket = start.ticket;
         if self.building.is_some() {
@@ -358,6 +364,31 @@ impl Compartment {
         Ok(events)
     }
 
+    /// Has waited for what there is to wait for now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn watch(
+        &mut self,
+        waits: &mut Waits,
+        said: impl FnOnce() -> Source,
+        ended: impl FnOnce() -> Source,
+    ) -> io::Result<()> {
+        self.waits_said.take_if(|_| self.unheard);
+        if self.waits_said.is_none() && !self.unheard {
+            self.waits_said = Some(waits.watch(Arc::clone(&self.channel), said())?);
+        }
+        if let (None, Some(process)) = (&self.waits_ended, &self.parts.child) {
+            self.waits_ended = Some(waits.watch(Arc::clone(process), ended())?);
+        }
+        Ok(())
+    }
+
+    /// It is ending: its channel is closed, and so has something to say, long before all is gone.
+    pub fn watch_end_alone(&mut self) {
+        self.waits_said = None;
+    }
+
     /// Kills everything inside at once; [`Compartment::stop`] then removes the rest.
     pub fn kill(&self) -> Result<()> {
         self.parts.child.as_ref().map_or(Ok(()), |child| pidfd::send(&child.pidfd, Signal::KILL))
@@ -372,59 +403,14 @@ impl Compartment {
     }
 }
 
-/// The waits for what a compartment says, and for its end.
-#[derive(Debug, Default)]
-pub struct Watches {
-    said: Option<WatchedChannel>,
-    ended: Option<WatchedChild>,
-}
-
-impl Watches {
-    /// Has waited for what there is to wait for now.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn watch(
-        &mut self,
-        compartment: &Compartment,
-        waits: &mut Waits,
-        said: impl FnOnce() -> Source,
-        ended: impl FnOnce() -> Source,
-    ) -> io::Result<()> {
-        self.said.take_if(|_| compartment.unheard);
-        if self.said.is_none() && !compartment.unheard {
-            self.said = Some(waits.watch(Arc::clone(&compartment.channel), said())?);
-        }
-        if let (None, Some(process)) = (&self.ended, &compartment.parts.child) {
-            self.ended = Some(waits.watch(Arc::clone(process), ended())?);
-        }
-        Ok(())
-    }
-
-    /// It is ending: its channel is closed, and so has something to say, long before all is gone.
-    pub fn of_end_alone(&mut self) {
-        self.said = None;
-    }
-}
-
 impl Parts {
     /// Undoes in reverse: processes, control group, images. Goes on after an error and returns the first.
     fn undo(&mut self) -> Result<()> {
-        let mut first = Ok(());
-        let mut note = |result: Result<()>| {
-            if first.is_ok() {
-                first = result;
-            }
-        };
-        if let Some(child) = self.child.take() {
-            // The end of process 1 is the end of its pid namespace: waiting for it waits for all of them.
-            note(child.kill().map(drop));
-        }
-        if let Some(mut cgroup) = self.cgroup.take() {
-            note(cgroup.remove());
-        }
+        // The end of process 1 is the end of its pid namespace: waiting for it waits for all of them.
+        let ended = self.child.take().map_or(Ok(()), |child| child.kill().map(drop));
+        let removed = self.cgroup.take().map_or(Ok(()), |mut cgroup| cgroup.remove());
         self.images.clear();
-        first
+        ended.and(removed)
     }
 }
 

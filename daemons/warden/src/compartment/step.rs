@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::spec::Contexts;
+use super::spec::{Contexts, UIDS};
 
 /// A step of the warden's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,13 +25,8 @@ pub enum Outside {
     Processors(String),
     /// Have the source ports of its connections drawn without the machine's counters.
     SourcePorts,
-    /// Make the user namespace, for idmapped mounts now and to be joined last.
-    UserNamespace {
-        /// The host's uid for 0 inside.
-        base: u32,
-        /// How many.
-        count: u32,
-    },
+    /// Make the user namespace, for idmapped mounts now and to be joined last. The host's uid for 0 inside; there are [`UIDS`].
+    UserNamespace(u32),
     /// Mount everything from here on in these SELinux contexts.
     Contexts(Contexts),
     /// Mount an image, detached, with its ids mapped. Process 1 gets it.
@@ -42,10 +37,7 @@ pub enum Outside {
         read_only: bool,
     },
     /// Mount the image of the services' programs, detached, by a block device of its own. Process 1 gets it, behind the others.
-    Programs {
-        /// The image.
-        path: PathBuf,
-    },
+    Programs(PathBuf),
     /// Have nothing that runs there write a file beyond this size. Who is given an image as a file could make it larger than it was made,
     /// at the expense of the host's disk.
     FilesUpTo(u64),
@@ -61,11 +53,8 @@ pub enum Inside {
     PrivateMounts,
     /// Mount everything from here on in these SELinux contexts.
     Contexts(Contexts),
-    /// An empty tmpfs to build the root in.
-    Root {
-        /// Bytes it may hold.
-        bytes: u64,
-    },
+    /// An empty tmpfs to build the root in, which may hold so many bytes.
+    Root(u64),
     /// An image that the warden mounted as the root, below an overlay in memory, and a directory for devices: what it has by its names can lead
     /// nowhere else from here on.
     RootImage {
@@ -75,10 +64,7 @@ pub enum Inside {
         bytes: u64,
     },
     /// A directory, owned by the host's root.
-    Directory {
-        /// Where.
-        path: String,
-    },
+    Directory(String),
     /// A symbolic link.
     Link {
         /// Where.
@@ -93,13 +79,8 @@ pub enum Inside {
         /// What is in it.
         content: String,
     },
-    /// A copy of a file of the host's, where the host has it.
-    Copy {
-        /// The host's.
-        from: String,
-        /// Where.
-        path: String,
-    },
+    /// A copy of a file of the host's at the same path, where the host has it.
+    Copy(String),
     /// A directory with the host's programs, read-only, through an overlay so that locks on them are not shared.
     Programs {
         /// The host's directory.
@@ -143,15 +124,10 @@ pub enum Inside {
     /// Make the new root the root, detach the host's, and make the new one read-only.
     ChangeRoot,
     /// Set the host name.
-    HostName {
-        /// It.
-        name: String,
-    },
-    /// Fix the audit session that everything inside belongs to, so that nobody inside can begin another.
-    AuditSession {
-        /// The host's uid that it is counted under.
-        uid: u32,
-    },
+    HostName(String),
+    /// Fix the audit session that everything inside belongs to, so that nobody inside can begin another. The host's uid that it is counted
+    /// under.
+    AuditSession(u32),
     /// Make a time namespace, with the host's clocks, for everything that is started inside.
     Time,
     /// Make the compartment's control group the root of what it sees.
@@ -168,11 +144,9 @@ pub enum Inside {
     TieToWarden,
     /// Landlock on everything from here on.
     Landlock,
-    /// The filter of `conf/seccomp/service.toml` on everything from here on.
-    SystemCalls {
-        /// With these groups: what any service may have, and what process 1 itself needs.
-        groups: Vec<String>,
-    },
+    /// The filter of `conf/seccomp/service.toml` on everything from here on, with these groups: what any service may have, and what process 1
+    /// itself needs.
+    SystemCalls(Vec<String>),
 }
 
 impl fmt::Display for Outside {
@@ -185,15 +159,15 @@ impl fmt::Display for Outside {
             ),
             Self::Processors(numbers) => write!(f, "run on processors {numbers} alone"),
             Self::SourcePorts => f.write_str("draw its connections' source ports apart from others'"),
-            Self::UserNamespace { base, count } => {
-                write!(f, "make a user namespace: 0 to {} inside are {base} on", count.saturating_sub(1))
+            Self::UserNamespace(base) => {
+                write!(f, "make a user namespace: 0 to {} inside are {base} on", UIDS - 1)
             }
             Self::Contexts(contexts) => write!(f, "{contexts}"),
             Self::Image { path, read_only } => {
                 let how = if *read_only { "read-only" } else { "read-write" };
                 write!(f, "mount image {} {how}, no devices, no set-uid, ids mapped", path.display())
             }
-            Self::Programs { path } => {
+            Self::Programs(path) => {
                 write!(f, "mount the programs {} read-only, by a block device of its own", path.display())
             }
             Self::FilesUpTo(bytes) => write!(f, "write no file beyond {bytes} bytes"),
@@ -234,19 +208,15 @@ impl fmt::Display for Inside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PrivateMounts => f.write_str("cut its mounts off from the host's"),
-            Self::Root { bytes } => write!(f, "mount a tmpfs of {} KiB to build the root in", bytes >> 10),
+            Self::Root(bytes) => write!(f, "mount a tmpfs of {} KiB to build the root in", bytes >> 10),
             Self::RootImage { number, bytes } => {
-                write!(
-                    f,
-                    "change the root to image {} below an overlay of {} KiB in memory",
-                    number + 1,
-                    bytes >> 10
-                )
+                let (image, size) = (number + 1, bytes >> 10);
+                write!(f, "change the root to image {image} below an overlay of {size} KiB in memory")
             }
-            Self::Directory { path } => write!(f, "make directory {path}"),
+            Self::Directory(path) => write!(f, "make directory {path}"),
             Self::Link { path, to } => write!(f, "link {path} to {to}"),
             Self::File { path, content } => write!(f, "write {path} ({} bytes)", content.len()),
-            Self::Copy { from, path } => write!(f, "copy the host's {from} to {path}"),
+            Self::Copy(path) => write!(f, "copy the host's {path} to {path}"),
             Self::Programs { from, path } => {
                 write!(f, "mount the host's {from} at {path}: overlay, read-only, no devices, no set-uid")
             }
@@ -261,8 +231,8 @@ impl fmt::Display for Inside {
             Self::Queues => f.write_str("mount mqueue at /dev/mqueue"),
             Self::Image { number, path } => write!(f, "attach image {} at {path}", number + 1),
             Self::ChangeRoot => f.write_str("change the root, detach the host's, make the new one read-only"),
-            Self::HostName { name } => write!(f, "set the host name {name}"),
-            Self::AuditSession { uid } => write!(f, "fix its audit session, as uid {uid}"),
+            Self::HostName(name) => write!(f, "set the host name {name}"),
+            Self::AuditSession(uid) => write!(f, "fix its audit session, as uid {uid}"),
             Self::Time => f.write_str("make a time namespace, with the host's clocks"),
             Self::HideControlGroups => f.write_str("make a control-group namespace"),
             Self::JoinUserNamespace => f.write_str("join the user namespace"),
@@ -276,7 +246,7 @@ impl fmt::Display for Inside {
             Self::Landlock => {
                 f.write_str("restrict by Landlock: files of this root, no signal or socket outward")
             }
-            Self::SystemCalls { groups } => {
+            Self::SystemCalls(groups) => {
                 write!(f, "load the system-call filter service, with {}", groups.join(", "))
             }
         }

@@ -3,6 +3,7 @@
 use super::RunningLabel;
 use crate::compartment::CUT;
 use crate::log;
+use levee_ipc::warden::LabelEvent;
 use levee_sys::sockdiag::Doomed;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -11,24 +12,6 @@ use std::time::Instant;
 const AT_ONCE: usize = 128;
 /// A compartment that has more of one session is ended at once, and they with it.
 const MOST: usize = 16_384;
-
-/// What comes of cutting a session's connections.
-#[derive(Debug)]
-pub enum Cutting {
-    /// How many sockets there were; `None` if that failed.
-    Done(Option<u32>),
-    /// [`RunningLabel::cuts_done`] tells.
-    Later,
-}
-
-/// What a machine was told to cut is cut.
-#[derive(Debug)]
-pub struct CutDone {
-    /// Whose.
-    pub ticket: u64,
-    /// How many sockets; `None` if that failed.
-    pub sockets: Option<u32>,
-}
 
 /// What is being cut.
 #[derive(Debug)]
@@ -40,8 +23,8 @@ pub(super) struct Cut {
 }
 
 impl RunningLabel {
-    /// Begins to destroy the sockets of a session's inner address in its compartment.
-    pub(super) fn begin_to_cut(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
+    /// Begins to destroy the sockets of a session's inner address in its compartment; answers what sessiond is told if that was all.
+    pub(super) fn begin_to_cut(&mut self, inner: IpAddr, ticket: u64) -> Option<LabelEvent> {
         match Doomed::find(self.network.ns(), inner, MOST) {
             Ok(doomed) => {
                 if doomed.is_none() {
@@ -49,15 +32,15 @@ impl RunningLabel {
                     self.kill();
                 }
                 let mut cut = Cut { ticket, doomed, until: Instant::now() + CUT };
-                if let Some(done) = cut.go_on() {
-                    return Cutting::Done(done.sockets);
+                let done = cut.go_on();
+                if done.is_none() {
+                    self.cutting.push(cut);
                 }
-                self.cutting.push(cut);
-                Cutting::Later
+                done
             }
             Err(e) => {
                 log!("the sockets of {inner} cannot be destroyed: {e}");
-                Cutting::Done(None)
+                Some(LabelEvent::Cut { ticket, sockets: None })
             }
         }
     }
@@ -89,7 +72,7 @@ impl RunningLabel {
 
 impl Cut {
     /// Destroys some; the end, if that was it.
-    fn go_on(&mut self) -> Option<CutDone> {
+    fn go_on(&mut self) -> Option<LabelEvent> {
         let doomed = self.doomed.as_mut()?;
         let sockets = match doomed.destroy(AT_ONCE) {
             Ok(true) => return None,
@@ -99,6 +82,6 @@ impl Cut {
                 None
             }
         };
-        Some(CutDone { ticket: self.ticket, sockets })
+        Some(LabelEvent::Cut { ticket: self.ticket, sockets })
     }
 }

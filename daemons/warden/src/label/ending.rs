@@ -3,7 +3,6 @@
 
 use crate::label::RunningLabel;
 use crate::log;
-use crate::logs::LastWords;
 use crate::process::Process;
 use levee_ipc::warden::Role;
 use levee_policy::LabelName;
@@ -17,33 +16,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct Endings(BTreeMap<LabelName, Ending>);
 
+/// A label that is ending, or has ended.
 #[derive(Debug)]
-struct Ending {
-    label: RunningLabel,
+pub struct Ending {
+    /// What is left of it.
+    pub label: RunningLabel,
     /// The label's processes outside of its compartment, which are killed.
     processes: Vec<Process>,
     /// Its first stage of upflow, which hears the rest.
-    snapshot: Option<Process>,
+    pub snapshot: Option<Process>,
     /// Then it is killed, or told of; it has not been while this is in the future.
     until: Option<Instant>,
     /// Sessiond is told that it has died.
-    died: bool,
-}
-
-/// A label that has ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// Which.
-    pub name: LabelName,
-    /// Its first stage of upflow.
-    pub snapshot: Option<Process>,
-    /// Its logger's last words.
-    pub last_words: Option<LastWords>,
-    /// What was to be cut there, and so is.
-    pub cut: Vec<u64>,
-    /// Operators whose programs have ended with it.
-    pub askers: Vec<u64>,
-    /// Sessiond is to be told that it has died.
     pub died: bool,
 }
 
@@ -86,7 +70,7 @@ impl Endings {
 
     /// The steering slots, and so the uids, that they still have.
     pub fn slots(&self) -> impl Iterator<Item = u16> {
-        self.0.values().flat_map(|ending| ending.label.slots().iter().copied())
+        self.0.values().flat_map(|ending| ending.label.slots.iter().copied())
     }
 
     /// Labels that died and of which nothing is left that has keys or connections: sessiond is to be told. What their programs and copies still
@@ -103,7 +87,7 @@ impl Endings {
     }
 
     /// Takes those of which nothing runs any more, and kills those that take too long.
-    pub fn ended(&mut self) -> Vec<Ended> {
+    pub fn ended(&mut self) -> Vec<(LabelName, Ending)> {
         let now = Instant::now();
         let over = |(name, ending): (&LabelName, &mut Ending)| {
             ending.processes.retain(|process| process.exit().is_none());
@@ -116,15 +100,6 @@ impl Endings {
             (is_over && ending.label.leaves_nothing()).then(|| name.clone())
         };
         let over: Vec<LabelName> = self.0.iter_mut().filter_map(over).collect();
-        let gone = over.into_iter().filter_map(|name| self.0.remove_entry(&name));
-        gone.map(|(name, Ending { label, snapshot, died, .. })| {
-            let (cut, askers) = (label.uncut(), label.execution_askers().collect());
-            let (last_words, stopped) = label.stop();
-            if let Err(e) = stopped {
-                log!("stopping {name}: {e}");
-            }
-            Ended { name, snapshot, last_words, cut, askers, died }
-        })
-        .collect()
+        over.into_iter().filter_map(|name| self.0.remove_entry(&name)).collect()
     }
 }

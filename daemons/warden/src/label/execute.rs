@@ -40,12 +40,14 @@ impl RunningLabel {
         if self.executing.len() >= MOST {
             return Err(format!("{MOST} programs run for operators at this label already"));
         }
-        let program = argv.first().cloned().ok_or("no program")?;
+        if argv.is_empty() {
+            return Err("no program".to_owned());
+        }
         self.tickets += 1;
         let source = Entering::source(self.tickets);
         let log = self.logs.end(&source, self.service_uid, true).map_err(|e| e.to_string())?;
-        let launch = Launch { program, argv, env: Vec::new(), needs: Needs::default() };
-        let started = self.compartment.run(launch.start(self.tickets), &[log.as_fd(), log.as_fd()]);
+        let start = Launch::command(self.tickets, argv, Vec::new(), &Needs::default());
+        let started = self.compartment.run(start, &[log.as_fd(), log.as_fd()]);
         if let Err(e) = started {
             self.logs.forget(&source);
             return Err(e.to_string());

@@ -1,22 +1,22 @@
 //! What differs at a label whose compartment is a machine with a kernel of its own: its services' lives and its sockets are told
 //! of by process 1 within, and it is asked to end.
 
-use super::cutting::{CutDone, Cutting};
-use super::launch::{addresses, inner_addresses, launch};
+use super::launch::{inner_addresses, served};
 use super::{Resources, RunningLabel};
 use crate::below::{self, Below};
 use crate::compartment;
 use crate::machine;
 use crate::machine::image::{CACHE, INITRAMFS, Recipe};
-use crate::machine::proto::{Offered, Wire};
+use crate::machine::proto::Wire;
 use crate::making::Boot;
 use crate::{Fatal, log};
-use levee_policy::{LabelName, site};
+use levee_ipc::warden::LabelEvent;
+use levee_policy::LabelName;
 use std::net::IpAddr;
 
 impl RunningLabel {
     /// What has been cut since the last time.
-    pub fn cuts_done(&mut self) -> Vec<CutDone> {
+    pub fn cuts_done(&mut self) -> Vec<LabelEvent> {
         std::mem::take(&mut self.cut)
     }
 
@@ -50,17 +50,17 @@ impl RunningLabel {
     }
 
     /// Has its machine destroy the sockets of a session's inner address.
-    pub(super) fn cut_within(&mut self, inner: IpAddr, ticket: u64) -> Cutting {
+    pub(super) fn cut_within(&mut self, inner: IpAddr, ticket: u64) -> Option<LabelEvent> {
         if self.is_building() {
             // It has no socket yet.
-            return Cutting::Done(Some(0));
+            return Some(LabelEvent::Cut { ticket, sockets: Some(0) });
         }
         if let Err(e) = self.compartment.cut(ticket, inner) {
             log!("{e}");
             // Its end, which follows, is the sockets'.
             self.kill();
         }
-        Cutting::Later
+        None
     }
 }
 
@@ -87,15 +87,9 @@ pub(crate) fn spec(
     below: &Below,
     resources: &Resources<'_>,
     spec: compartment::Spec,
-) -> Result<machine::Spec, Fatal> {
+) -> Result<machine::MachineSpec, Fatal> {
     let site = resources.site;
-    let offered = |service: &site::Service| Offered {
-        name: service.name().clone(),
-        protocol: service.protocol(),
-        listen: if service.mode() == site::Mode::Itself { Vec::new() } else { addresses(site, service) },
-        launch: launch(name, below, site, service),
-    };
-    Ok(machine::Spec {
+    Ok(machine::MachineSpec {
         compartment: spec,
         image: recipe(resources).place(CACHE.as_ref()),
         accelerator: machine::accelerator(site.isolation().processor()),
@@ -104,7 +98,7 @@ pub(crate) fn spec(
             addresses: inner_addresses(site),
             routes: site.session_pools(),
         },
-        services: site.services_at(label).map(offered).collect(),
+        services: site.services_at(label).map(|service| served(name, below, site, service)).collect(),
         read: below::is_read(label, site),
     })
 }

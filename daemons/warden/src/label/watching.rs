@@ -12,13 +12,13 @@ impl RunningLabel {
     /// The kernel's.
     pub fn watch(&mut self, name: &LabelName, waits: &mut Waits) -> io::Result<()> {
         let (said, ended) = (|| Source::Inside(name.clone()), || Source::CompartmentEnded(name.clone()));
-        self.watches.watch(&self.compartment, waits, said, ended)?;
+        self.compartment.watch(waits, said, ended)?;
         self.logs.watch(waits, || Source::LabelsLogger(name.clone()))
     }
 
     /// It is ending: what else comes of it is nobody's concern.
     pub fn watch_end_alone(&mut self) {
-        self.watches.of_end_alone();
+        self.compartment.watch_end_alone();
         self.logs.unwatch();
     }
 

@@ -7,7 +7,7 @@ use levee_labelled::kernel::{
 };
 use levee_labelled::{Drop, calipso, cipso, spellings};
 use levee_policy::{Domain, Label};
-use levee_sys::bpf::{Instruction, Map, MapKind, Program};
+use levee_sys::bpf::{Instruction, LoadedProgram, Map, MapKind};
 use levee_sys::{Error, Result};
 
 /// Entries that one label has in the table, at most ([`spellings`]).
@@ -15,23 +15,21 @@ const SPELLINGS: u32 = 64;
 
 /// Programs and tables of a link.
 #[derive(Debug)]
-pub struct Programs {
+pub struct LinkPrograms {
     domain: Domain,
     link: u32,
-    labels: Map,
-    datagrams: Map,
-    options: Map,
+    four: Tables,
+    six: Option<Tables>,
     arrived: Map,
     left: Map,
-    six: Option<Six>,
     unlabelled: Vec<(IpNet, Label)>,
     /// Prefixes of IPv4 and of IPv6.
     prefixes: [Map; 2],
 }
 
-/// The tables for IPv6.
+/// The tables for one family.
 #[derive(Debug)]
-struct Six {
+struct Tables {
     labels: Map,
     datagrams: Map,
     options: Map,
@@ -48,7 +46,7 @@ pub struct Dropped {
     pub packets: u64,
 }
 
-impl Programs {
+impl LinkPrograms {
     /// Tables for so many labels of a domain; `link` is the index of the link's interface. Without `six` IPv6 is dropped. The hosts
     /// with `unlabelled` addresses are single-level; until a compartment of their label is there, nothing passes to them or from them.
     ///
@@ -65,15 +63,14 @@ impl Programs {
         let drops = || Map::new(MapKind::Array, 4, 8, reasons);
         let most = u32::try_from(unlabelled.len()).unwrap_or(u32::MAX).max(1);
         let prefixes = |octets| Map::new(MapKind::Prefixes, octets, size_of::<SingleLevel>(), most);
+        let six_tables = || Tables::new(labels, SIX_OPTION, SIX_DATAGRAM, size_of::<SixWritten>());
         let programs = Self {
             domain: domain.clone(),
             link,
-            labels: Map::new(MapKind::Hash, OPTION, 4, labels.saturating_mul(SPELLINGS).max(1))?,
-            datagrams: Map::new(MapKind::LruHash, DATAGRAM, 16, DATAGRAMS)?,
-            options: Map::new(MapKind::Array, 4, size_of::<Written>(), labels.saturating_add(1))?,
+            four: Tables::new(labels, OPTION, DATAGRAM, size_of::<Written>())?,
+            six: six.then(six_tables).transpose()?,
             arrived: drops()?,
             left: drops()?,
-            six: if six { Some(Six::new(labels)?) } else { None },
             unlabelled: unlabelled.to_vec(),
             prefixes: [prefixes(PREFIX)?, prefixes(SIX_PREFIX)?],
         };
@@ -107,11 +104,13 @@ impl Programs {
         let unsayable = |e: levee_labelled::Fault| Error::invalid("write a label", e.to_string());
         let too_long = || Error::invalid("write a label", "the option is too long");
         for option in spellings(&self.domain, label).map_err(unsayable)? {
-            self.labels.set(&kernel::padded::<OPTION>(&option).ok_or_else(too_long)?, &wire.to_ne_bytes())?;
+            self.four
+                .labels
+                .set(&kernel::padded::<OPTION>(&option).ok_or_else(too_long)?, &wire.to_ne_bytes())?;
         }
         let option = cipso::encode(&self.domain, label).map_err(unsayable)?;
         let entry = kernel::written(&option).ok_or_else(too_long)?;
-        self.options.set(&mark.to_ne_bytes(), &entry)?;
+        self.four.options.set(&mark.to_ne_bytes(), &entry)?;
         let mut cost = option.len().next_multiple_of(4);
         if let Some(six) = &self.six {
             for option in calipso::spellings(&self.domain, label).map_err(unsayable)? {
@@ -132,7 +131,7 @@ impl Programs {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn ingress(&self) -> Result<Program> {
+    pub fn ingress(&self) -> Result<LoadedProgram> {
         self.load(kernel::ingress(&self.domain, self.carries()), &self.arrived)
     }
 
@@ -140,7 +139,7 @@ impl Programs {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn egress(&self, mtu: u32) -> Result<Program> {
+    pub fn egress(&self, mtu: u32) -> Result<LoadedProgram> {
         self.load(kernel::egress(mtu, self.carries()), &self.left)
     }
 
@@ -148,23 +147,22 @@ impl Programs {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn compartment(&self, mark: u32) -> Result<Program> {
+    pub fn compartment(&self, mark: u32) -> Result<LoadedProgram> {
         self.load(kernel::compartment(mark, self.link, self.six.is_some()), &self.left)
     }
 
-    fn load(&self, program: Option<Vec<kernel::Instruction>>, drops: &Map) -> Result<Program> {
+    fn load(&self, program: Option<Vec<kernel::Instruction>>, drops: &Map) -> Result<LoadedProgram> {
         let program = program.ok_or_else(|| Error::invalid("make a BPF program", "a jump goes too far"))?;
         let program: Vec<Instruction> = program.into_iter().map(instruction).collect();
         // In the order of `kernel::Map`.
         let [four, six_prefixes] = &self.prefixes;
-        let mut maps = vec![&self.labels, &self.datagrams, drops, &self.options];
-        match &self.six {
-            Some(six) => maps.extend([&six.labels, &six.datagrams, &six.options]),
-            // No program without IPv6 names these.
-            None => maps.extend([&self.labels, &self.datagrams, &self.options]),
-        }
-        maps.extend([four, six_prefixes]);
-        Program::load(&program, &maps)
+        // No program without IPv6 names those for it.
+        let tables = [&self.four, self.six.as_ref().unwrap_or(&self.four)];
+        let [(labels, datagrams, options), (six_labels, six_datagrams, six_options)] =
+            tables.map(|Tables { labels, datagrams, options }| (labels, datagrams, options));
+        let six = [six_labels, six_datagrams, six_options, four, six_prefixes];
+        let maps = [&[labels, datagrams, drops, options][..], &six].concat();
+        LoadedProgram::load(&program, &maps)
     }
 
     /// What was dropped so far, without what is 0.
@@ -186,12 +184,13 @@ impl Programs {
     }
 }
 
-impl Six {
-    fn new(labels: u32) -> Result<Self> {
+impl Tables {
+    /// With keys and values of so many octets.
+    fn new(labels: u32, option: usize, datagram: usize, written: usize) -> Result<Self> {
         Ok(Self {
-            labels: Map::new(MapKind::Hash, SIX_OPTION, 4, labels.saturating_mul(SPELLINGS).max(1))?,
-            datagrams: Map::new(MapKind::LruHash, SIX_DATAGRAM, 16, DATAGRAMS)?,
-            options: Map::new(MapKind::Array, 4, size_of::<SixWritten>(), labels.saturating_add(1))?,
+            labels: Map::new(MapKind::Hash, option, 4, labels.saturating_mul(SPELLINGS).max(1))?,
+            datagrams: Map::new(MapKind::LruHash, datagram, 16, DATAGRAMS)?,
+            options: Map::new(MapKind::Array, 4, written, labels.saturating_add(1))?,
         })
     }
 }

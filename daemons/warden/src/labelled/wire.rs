@@ -3,7 +3,7 @@
 //! In that namespace no process runs. It answers ARP and neighbour solicitations for the interface's addresses, and finds the
 //! neighbours that compartments send to; every other packet is a program's ([`super::programs`]), or dropped. The namespace is pinned, as those of labels are.
 
-use super::programs::{Dropped, Programs};
+use super::programs::{Dropped, LinkPrograms};
 use crate::compartment::set;
 use crate::edges::Edge;
 use crate::pinned::{self, Pinned};
@@ -33,19 +33,19 @@ const SIX_SETTINGS: [(&str, &str); 4] =
 
 /// A labelled network.
 #[derive(Debug)]
-pub struct Wire {
+pub struct LabelledWire {
     interface: String,
     place: Pinned,
     mtu: u32,
     with_six: bool,
     labels: u32,
-    programs: Programs,
+    programs: LinkPrograms,
 }
 
 /// The shortest packet that every link must take that carries IPv6 (RFC 8200 5).
 const SHORTEST_SIX: u32 = 1_280;
 
-impl Wire {
+impl LabelledWire {
     /// Moves the network's interface from the namespace `outer` into its own, pinned in the directory `pins`, for so many labels of
     /// a domain. It stays down, and has nothing but drops at it.
     ///
@@ -85,13 +85,13 @@ impl Wire {
         labels: u32,
         with_six: bool,
         outer: BorrowedFd<'_>,
-    ) -> Result<(u32, Programs)> {
+    ) -> Result<(u32, LinkPrograms)> {
         let interface = edge.interface.as_str();
         set(place.ns(), &SETTINGS)?;
         place.take(outer, interface, &"its labels")?;
         let mut inside = place.net()?;
         let link = inside.find(interface)?.ok_or_else(|| Error::invalid("find the link", "it is gone"))?;
-        let programs = Programs::new(domain, labels, link.index, with_six, &edge.unlabelled)?;
+        let programs = LinkPrograms::new(domain, labels, link.index, with_six, &edge.unlabelled)?;
         inside.add_program_hooks(interface)?;
         inside.add_program(interface, Hook::From, programs.ingress()?.as_fd())?;
         inside.add_program(interface, Hook::To, programs.egress(link.mtu)?.as_fd())?;

@@ -6,7 +6,7 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | [`plan`](Plan) | every step of its start, in order |
+//! | [`plan`](MachinePlan) | every step of its start, in order |
 //! | `hardware` | what it is made of |
 //! | `qemu` | the command line that makes it |
 //! | [`image`] | what it boots |
@@ -24,6 +24,7 @@ pub mod proto;
 mod qemu;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -41,7 +42,7 @@ use hardware::Descriptor;
 use proto::{CONTROL_PORT, IN_PORT, OUT_PORT};
 
 pub use hardware::{Accelerator, Hardware};
-pub use plan::{Plan, Spec};
+pub use plan::{MachinePlan, MachineSpec};
 pub use qemu::PROGRAM;
 
 /// The rate of the processor's time-stamp counter, measured once: nothing in a machine without hardware support can.
@@ -60,7 +61,7 @@ pub fn accelerator(processor: Processor) -> Accelerator {
 
 /// The host's ends of the ports for documents.
 #[derive(Debug, Default)]
-pub struct Documents {
+pub struct DocumentPorts {
     /// The label's own come out here.
     pub out: Option<OwnedFd>,
     /// Those of dominated labels go in here.
@@ -74,53 +75,49 @@ pub struct Documents {
 /// # Errors
 /// The step that failed; what had been made is undone, but for what is in `network`.
 pub fn begin(
-    plan: &Plan,
+    plan: &MachinePlan,
     network: &Network,
     init: &Path,
     log: BorrowedFd<'_>,
     logs: Vec<OwnedFd>,
-) -> Result<(Compartment, Documents)> {
+) -> Result<(Compartment, DocumentPorts)> {
     let said = || log.try_clone_to_owned().map_err(|e| Error::new("open a machine's log", e));
-    let tap = wire::make(network, &plan.whole.wire)?;
-    let (ours, theirs) = port(network)?;
-    let (out, out_theirs) = port(network)?;
-    let programs = File::open(&plan.programs).map_err(|e| Error::new("open the programs of a machine", e))?;
-    let own = Store::disk(&plan.own)?;
-    let copies = plan.below.as_deref().map(Store::disk).transpose()?;
-    // QEMU writes no further than its disks go: the room behind them is others'.
-    let largest = largest([Some(&own), copies.as_ref()]).map_err(|e| Error::new("measure a disk", e))?;
-    let mut made = vec![
-        (Descriptor::Tap, tap),
-        (Descriptor::Port(CONTROL_PORT), theirs),
-        (Descriptor::Port(OUT_PORT), out_theirs),
-        (Descriptor::Own, own.into()),
-        (Descriptor::Programs, programs.into()),
-    ];
-    let mut below = None;
-    if let Some(copies) = copies {
-        let (ours, theirs) = port(network)?;
-        made.extend([(Descriptor::Port(IN_PORT), theirs), (Descriptor::Below, copies.into())]);
-        below = Some(ours);
-    }
-    let take = |what| made.iter().position(|(known, _)| *known == what).map(|at| made.swap_remove(at).1);
+    let mut largest = 0;
     let missing = || Error::invalid("start a machine", "it is to have a descriptor that is not made");
-    let fds = plan.hardware.descriptors().into_iter().map(take).collect::<Option<Vec<OwnedFd>>>();
-    let mut fds = fds.ok_or_else(missing)?;
+    let (mut fds, mut ports) = (Vec::new(), BTreeMap::new());
+    for what in plan.hardware.descriptors() {
+        fds.push(match what {
+            Descriptor::Tap => wire::make(network, &plan.whole.wire)?,
+            Descriptor::Port(number) => {
+                let (ours, theirs) = port(network)?;
+                ports.insert(number, ours);
+                theirs
+            }
+            Descriptor::Own => disk(&plan.own, &mut largest)?,
+            Descriptor::Below => disk(plan.below.as_ref().ok_or_else(missing)?, &mut largest)?,
+            Descriptor::Programs => {
+                let opened = File::open(&plan.programs);
+                opened.map_err(|e| Error::new("open the programs of a machine", e))?.into()
+            }
+        });
+    }
     // Before them the port, which process 1 keeps, and standard output and error.
-    fds.splice(0..0, [ours, said()?, said()?]);
+    fds.splice(0..0, [ports.remove(&CONTROL_PORT).ok_or_else(missing)?, said()?, said()?]);
     let steps = Inside::batches(&plan.inside, BATCH).into_iter();
     let mut first: Vec<_> = steps.map(|batch| (ToInit::Within(batch), Vec::new())).collect();
     first.push((ToInit::Machine(Box::new((plan.hardware, plan.whole.clone()))), fds));
     first.extend(logs.into_iter().map(|log| (ToInit::Log, vec![log])));
     let host = plan.host.clone().with_files_up_to(largest);
     let compartment = Compartment::begin(&host, network, init, log, first)?;
-    Ok((compartment, Documents { out: Some(out), below }))
+    Ok((compartment, DocumentPorts { out: ports.remove(&OUT_PORT), below: ports.remove(&IN_PORT) }))
 }
 
-/// The size of the largest of these files.
-fn largest(disks: [Option<&File>; 2]) -> std::io::Result<u64> {
-    let sizes = disks.into_iter().flatten().map(|disk| Ok(disk.metadata()?.len()));
-    Ok(sizes.collect::<std::io::Result<Vec<_>>>()?.into_iter().max().unwrap_or_default())
+/// Opens a disk. QEMU writes no further than the largest goes: the room behind them is others'.
+fn disk(path: &Path, largest: &mut u64) -> Result<OwnedFd> {
+    let file = Store::disk(path)?;
+    let size = file.metadata().map_err(|e| Error::new("measure a disk", e))?.len();
+    *largest = size.max(*largest);
+    Ok(file.into())
 }
 
 /// A stream of bytes: our end, which does not block, and QEMU's. Both are of the compartment's network, not of the host's.

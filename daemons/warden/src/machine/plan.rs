@@ -7,8 +7,9 @@ use levee_policy::site::Needs;
 use levee_sys::cgroup::Limits;
 
 use super::hardware::{Accelerator, Hardware};
-use super::proto::{Offered, Whole, Wire};
+use super::proto::{Whole, Wire};
 use super::qemu::IMAGE;
+use crate::compartment::service::Served;
 use crate::compartment::{self, Files, Inside, Outside, Programs};
 
 /// Mebibytes that a machine has beyond what its services may use: for its kernel, and what it keeps of programs.
@@ -29,7 +30,7 @@ const BELOW_DISK: &str = "/dev/vdc";
 
 /// A machine, before it is planned.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct MachineSpec {
     /// What the label's compartment is to be; its files must be a store, and its programs an image.
     pub compartment: compartment::Spec,
     /// The directory of the image that it boots.
@@ -39,14 +40,14 @@ pub struct Spec {
     /// Its end of its wire.
     pub wire: Wire,
     /// Its services.
-    pub services: Vec<Offered>,
+    pub services: Vec<Served>,
     /// Whether another label could read its documents.
     pub read: bool,
 }
 
 /// The start of one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct MachinePlan {
     /// The compartment on the host, whose one program is QEMU.
     pub host: compartment::Plan,
     /// What QEMU is to make.
@@ -63,9 +64,9 @@ pub struct Plan {
     pub whole: Whole,
 }
 
-impl Plan {
+impl MachinePlan {
     /// Every step that starting `spec` takes; `None` if it has no store or no image of programs.
-    pub fn new(spec: Spec) -> Option<Self> {
+    pub fn new(spec: MachineSpec) -> Option<Self> {
         let Files::Store { own, below } = spec.compartment.files.clone() else { return None };
         let Programs::Image(programs) = spec.compartment.programs.clone() else { return None };
         let limits = spec.compartment.limits;
@@ -81,7 +82,7 @@ impl Plan {
         host.limits = Limits { memory: memory.saturating_add(QEMU) << 20, processes: THREADS, ..limits };
         host.hostname = "machine".into();
         host.hosts = Vec::new();
-        host.extra = Vec::new();
+        host.pages = false;
         host.files = Files::Scratch { bytes: SCRATCH };
         host.scratch = SCRATCH;
         host.needs = Needs::default();
@@ -91,7 +92,7 @@ impl Plan {
         let end =
             host.inside.iter().position(|step| *step == Inside::ChangeRoot).unwrap_or(host.inside.len());
         let mut more = vec![
-            Inside::Directory { path: IMAGE.into() },
+            Inside::Directory(IMAGE.into()),
             Inside::Programs { from: spec.image.display().to_string(), path: IMAGE.into() },
         ];
         if spec.accelerator == Accelerator::Kvm {

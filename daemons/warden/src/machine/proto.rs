@@ -4,15 +4,14 @@
 //! What comes out of the machine is input from an untrusted side: a frame that is not one of these, or that answers
 //! nothing, condemns the machine.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use levee_policy::site::Protocol;
-use levee_policy::{LabelName, ServiceName};
+use levee_policy::LabelName;
 use serde::{Deserialize, Serialize};
 
-use crate::compartment::service::{Launch, Report};
+use crate::compartment::service::{Report, Served};
 use crate::compartment::{Inside, Outside};
 
 /// The number of the port: `/dev/vport0p1` in the machine.
@@ -54,7 +53,7 @@ pub struct Whole {
     /// Its network.
     pub wire: Wire,
     /// Its services.
-    pub services: Vec<Offered>,
+    pub services: Vec<Served>,
     /// Whether documents of dominated labels come in.
     pub below: bool,
     /// Whether another label could read its own.
@@ -72,19 +71,6 @@ pub struct Wire {
     pub addresses: Vec<IpNet>,
     /// What is reached through it.
     pub routes: Vec<IpNet>,
-}
-
-/// A service: its listeners, which process 1 opens, and how it is started by the first connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Offered {
-    /// The service.
-    pub name: ServiceName,
-    /// The protocol of its listeners.
-    pub protocol: Protocol,
-    /// Where it listens, in the order in which it inherits the listeners; nowhere, if it binds its port itself.
-    pub listen: Vec<SocketAddr>,
-    /// How it is started.
-    pub launch: Launch,
 }
 
 /// From process 1 of the machine.

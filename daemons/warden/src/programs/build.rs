@@ -167,7 +167,7 @@ const UNFINISHED: &str = ".new";
 pub(super) fn load(image: &Path, wanted: &Wanted, memory: impl AsFd) -> io::Result<()> {
     // One that was killed has left what takes everybody's room.
     clear(&memory, |other| other.ends_with(UNFINISHED.as_bytes()))?;
-    let unfinished = format!("{}{UNFINISHED}", wanted.file_name());
+    let unfinished = format!("{}{UNFINISHED}", wanted.name_in_memory());
     if let Err(e) = write(image, &unfinished, wanted, &memory) {
         let _ = rustix::fs::unlinkat(&memory, unfinished.as_str(), AtFlags::empty());
         return Err(e);
@@ -180,7 +180,7 @@ fn write(image: &Path, unfinished: &str, wanted: &Wanted, memory: impl AsFd) -> 
     let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY | OFlags::CLOEXEC;
     let to = rustix::fs::openat(&memory, unfinished, flags, Mode::RUSR | Mode::WUSR)?;
     io::copy(&mut File::open(image)?, &mut File::from(to))?;
-    rustix::fs::renameat(&memory, unfinished, &memory, wanted.file_name().as_str())?;
+    rustix::fs::renameat(&memory, unfinished, &memory, wanted.name_in_memory().as_str())?;
     Ok(())
 }
 
@@ -230,7 +230,7 @@ impl Wanted {
             Some(_) => other.strip_prefix(self.path().as_bytes()).is_some_and(|rest| rest.starts_with(b"-")),
             None => other.ends_with(b".erofs"),
         };
-        is_older && other != self.file_name().as_bytes()
+        is_older && other != self.name_in_memory().as_bytes()
     }
 
     /// The files of this host's `/usr` that it is made from.
@@ -244,27 +244,5 @@ impl Wanted {
         };
         files.extend(inventory::compiled(&files));
         Ok(files)
-    }
-
-    /// What the maker is told, read back; the host may have changed since.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
-        let mut arguments = arguments.into_iter();
-        let key = arguments.next().ok_or(
-            "usage: levee-programs KEY [--program PATH | --software WORD | --root PATH | --look PATH]...",
-        )?;
-        let (mut programs, mut software, mut root, mut only_looks) = (Vec::new(), Vec::new(), None, false);
-        while let Some(flag) = arguments.next() {
-            let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
-            match flag.as_str() {
-                "--program" => programs.push(value),
-                "--software" => software.push(value),
-                "--root" | "--look" => (root, only_looks) = (Some(value.into()), flag == "--look"),
-                _ => return Err(format!("unknown argument {flag}")),
-            }
-        }
-        Ok(Self { programs, software, root, only_looks, key })
     }
 }

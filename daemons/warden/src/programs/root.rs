@@ -15,7 +15,8 @@ use rustix::fs::{Mode, OFlags};
 
 use super::build::{self, Alone};
 use super::inventory::entries;
-use super::{FORM, MEMORY, Wanted, short};
+use super::wanted::FORM;
+use super::{MEMORY, Wanted, short};
 
 /// How often what is being unpacked is measured.
 const MEASURED: Duration = Duration::from_millis(200);
@@ -48,11 +49,11 @@ fn pack(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let tree = alone.stage().join("root");
     fs::create_dir_all(alone.stage()).map_err(|e| format!("make {}: {e}", alone.stage().display()))?;
     if kind.is_dir() {
-        copy(root, &tree, &Bound::ALL).map_err(|e| failed(&e))?;
+        copy(root, &tree, &RootBound::ALL).map_err(|e| failed(&e))?;
     } else if !kind.is_file() {
         return Err(failed(&NONE));
     } else {
-        unpack(root, &tree, &Bound::ALL).map_err(|e| failed(&e))?;
+        unpack(root, &tree, &RootBound::ALL).map_err(|e| failed(&e))?;
         open(&tree).map_err(|e| failed(&e))?;
     }
     let image = alone.stage().join("whole");
@@ -79,14 +80,14 @@ impl Wanted {
 
 /// What a root may have in all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bound {
+pub(super) struct RootBound {
     /// Octets of all its files together, as they read.
     pub bytes: u64,
     /// Files, links and directories.
     pub files: usize,
 }
 
-impl Bound {
+impl RootBound {
     /// Every root's.
     pub const ALL: Self = Self { bytes: MEMORY, files: MOST };
 
@@ -103,7 +104,7 @@ impl Bound {
 }
 
 /// Unpacks an image to `tree`.
-fn unpack(image: &Path, tree: &Path, bound: &Bound) -> Result<(), String> {
+fn unpack(image: &Path, tree: &Path, bound: &RootBound) -> Result<(), String> {
     let mut head = Vec::new();
     let read = File::open(image).and_then(|file| file.take(RootImage::HEAD as u64).read_to_end(&mut head));
     read.map_err(|e| e.to_string())?;
@@ -150,7 +151,7 @@ fn unpack(image: &Path, tree: &Path, bound: &Bound) -> Result<(), String> {
 }
 
 /// Copies a directory: plain files, links and directories, which is all that a root is to have.
-fn copy(from: &Path, to: &Path, bound: &Bound) -> io::Result<()> {
+fn copy(from: &Path, to: &Path, bound: &RootBound) -> io::Result<()> {
     let (mut bytes, mut files) = (0u64, 0);
     let mut directories = vec![PathBuf::new()];
     while let Some(below) = directories.pop() {
@@ -186,7 +187,7 @@ fn regular(path: &Path) -> io::Result<File> {
 }
 
 /// Whether what is there is not too much.
-fn bounded(tree: &Path, bound: &Bound) -> Result<(), String> {
+fn bounded(tree: &Path, bound: &RootBound) -> Result<(), String> {
     let (mut bytes, mut files) = (0u64, 0);
     let mut directories = vec![tree.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -249,7 +250,7 @@ mod tests {
         let (copied, mut times) = (|n: u32| place.path().join(format!("copy-{n}")), 0..);
         let mut result = |bytes, files| {
             let to = copied(times.next().unwrap());
-            let bound = Bound { bytes, files };
+            let bound = RootBound { bytes, files };
             copy(&from, &to, &bound).map_err(|e| e.to_string()).map(|()| to)
         };
         let whole = result(4_000, 8).unwrap();
@@ -287,7 +288,7 @@ mod tests {
             let result = |name: &str, bytes, files| {
                 let stage = place.path().join(format!("{name}-{number}"));
                 fs::create_dir(&stage).unwrap();
-                unpack(image, &stage.join("root"), &Bound { bytes, files })
+                unpack(image, &stage.join("root"), &RootBound { bytes, files })
             };
             // Directories count as what they take on the disk.
             result("whole", all + (1 << 16), 8).unwrap();

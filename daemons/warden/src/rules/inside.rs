@@ -28,12 +28,12 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
     let site =
         Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
     let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
-    if let Some(rules) = labelled::Rules::named(&site, &name)
+    if let Some(rules) = labelled::LabelledRules::named(&site, &name)
         && what == "load"
     {
         return nft(&["-f", "-"], &rules.to_string()).map(drop);
     }
-    let (text, kind, counters) = match (wire::Rules::named(&site, &name), Ruleset::named(&site, &name)) {
+    let (text, kind, counters) = match (wire::WireRules::named(&site, &name), Ruleset::named(&site, &name)) {
         (Some(rules), _) => (rules.to_string(), "netdev", rules.counters().collect::<Vec<_>>()),
         (None, Some(rules)) => (rules.to_string(), "inet", rules.counters().collect()),
         (None, None) => return Err(format!("{name} is no label, partition or channel of the site")),

@@ -9,12 +9,12 @@ use std::fmt;
 
 /// The rules of a labelled network.
 #[derive(Debug)]
-pub struct Rules<'a> {
+pub struct LabelledRules<'a> {
     network: &'a Network,
     most: u16,
 }
 
-impl<'a> Rules<'a> {
+impl<'a> LabelledRules<'a> {
     /// Of the network whose place in the site file stands behind [`NETWORK`]; `None` for what the site has not, or carries no labels.
     pub fn named(site: &'a Site, name: &LabelName) -> Option<Self> {
         let place: usize = name.as_str().strip_prefix(NETWORK)?.parse().ok()?;
@@ -23,7 +23,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-impl fmt::Display for Rules<'_> {
+impl fmt::Display for LabelledRules<'_> {
     /// The kernel's programs let nothing else in than ARP and how neighbours find each other (RFC 4861).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, most) = (self.network.interface(), self.most);

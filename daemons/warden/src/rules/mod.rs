@@ -49,13 +49,6 @@ pub struct Rules {
     programs: PathBuf,
 }
 
-/// A label's rules being read.
-#[derive(Debug)]
-pub struct Counting {
-    maker: Maker,
-    counts: OwnedFd,
-}
-
 impl Rules {
     /// Of the site file with this text, by the program in the directory `programs`.
     pub fn new(site: &str, programs: &Path) -> Self {
@@ -85,17 +78,17 @@ impl Rules {
             .map_err(|why| Error::invalid(format!("load the rules of {label}'s networks"), why))
     }
 
-    /// Has a label's counters read. Nobody waits.
+    /// Has a label's counters read, which come by a pipe. Nobody waits.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn count(&self, label: &LabelName, ns: BorrowedFd<'_>, waits: &mut Waits) -> Result<Counting> {
+    fn count(&self, label: &LabelName, ns: BorrowedFd<'_>, waits: &mut Waits) -> Result<(Maker, OwnedFd)> {
         let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (counts, counted) = pipe.map_err(|e| Error::new("make a pipe", e))?;
         let site = self.site()?;
         let mut program = self.program("count", label, &site, ns);
         program.stdio[1] = Some(counted.as_fd());
-        Ok(Counting { maker: Maker::start(program, PATIENCE, waits)?, counts })
+        Ok((Maker::start(program, PATIENCE, waits)?, counts))
     }
 
     fn site(&self) -> Result<OwnedFd> {
@@ -121,7 +114,7 @@ impl Rules {
 /// What rules have counted, as it was read last.
 #[derive(Debug, Default)]
 pub struct Counts {
-    counting: Option<Counting>,
+    counting: Option<(Maker, OwnedFd)>,
     /// What is not 0, each with its name, for operators.
     pub counted: Vec<(String, u64)>,
 }
@@ -137,33 +130,30 @@ impl Counts {
 
     /// Takes what has been read.
     pub fn take(&mut self, name: &LabelName) {
-        let Some(over) = self.counting.as_ref().and_then(Counting::over) else { return };
+        let Some((maker, counts)) = &self.counting else { return };
+        let Some(over) = maker.over() else { return };
+        let counted = over.and_then(|()| read(counts));
         self.counting = None;
-        match over {
+        match counted {
             Ok(counted) => self.counted = counted,
             Err(why) => log!("{name}: what its networks dropped: {why}"),
         }
     }
 }
 
-impl Counting {
-    /// What was counted, once it is known: what is not 0, each with its name.
-    pub fn over(&self) -> Option<std::result::Result<Vec<(String, u64)>, String>> {
-        let read = |()| {
-            let mut text = vec![0; COUNTS];
-            let length = rustix::io::retry_on_intr(|| rustix::io::read(&self.counts, &mut text));
-            text.truncate(length.map_err(|e| e.to_string())?);
-            let one = |line: &str| {
-                let (count, what) = line.split_once(' ')?;
-                Some((what.to_owned(), count.parse().ok()?))
-            };
-            // It may have been cut, or be for a terminal to obey.
-            let text = String::from_utf8(text)
-                .ok()
-                .filter(|text| text.lines().flat_map(str::chars).all(|c| !c.is_control()));
-            let counted = text.and_then(|text| text.lines().map(one).collect());
-            counted.ok_or_else(|| "it says what is no count".to_owned())
-        };
-        Some(self.maker.over()?.and_then(read))
-    }
+/// What was counted: what is not 0, each with its name.
+fn read(counts: &OwnedFd) -> std::result::Result<Vec<(String, u64)>, String> {
+    let mut text = vec![0; COUNTS];
+    let length = rustix::io::retry_on_intr(|| rustix::io::read(counts, &mut text));
+    text.truncate(length.map_err(|e| e.to_string())?);
+    let one = |line: &str| {
+        let (count, what) = line.split_once(' ')?;
+        Some((what.to_owned(), count.parse().ok()?))
+    };
+    // It may have been cut, or be for a terminal to obey.
+    let text = String::from_utf8(text)
+        .ok()
+        .filter(|text| text.lines().flat_map(str::chars).all(|c| !c.is_control()));
+    let counted = text.and_then(|text| text.lines().map(one).collect());
+    counted.ok_or_else(|| "it says what is no count".to_owned())
 }

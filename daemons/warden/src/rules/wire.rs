@@ -8,13 +8,13 @@ use std::fmt;
 
 /// The rules of a channel, and of its two counters the names: of what came, and of what would have left.
 #[derive(Debug)]
-pub struct Rules<'a>(&'a Channel);
+pub struct WireRules<'a>(&'a Channel);
 
 /// The counters, and what each is of.
 const COUNTERS: [(&str, &str); 2] =
     [("in", "came in and is none of the channel's"), ("out", "would have left and is none of the channel's")];
 
-impl<'a> Rules<'a> {
+impl<'a> WireRules<'a> {
     /// Of the channel whose name stands behind [`CHANNEL`]; `None` for what the site has not, or has no wire.
     pub fn named(site: &'a Site, name: &LabelName) -> Option<Self> {
         let name = name.as_str().strip_prefix(CHANNEL)?;
@@ -31,7 +31,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-impl fmt::Display for Rules<'_> {
+impl fmt::Display for WireRules<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(wire) = self.0.wire() else { return Ok(()) };
         let (name, ip, own, peer) =

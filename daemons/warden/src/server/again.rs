@@ -7,7 +7,6 @@ use crate::key::Key;
 use crate::label::RunningLabel;
 use crate::log;
 use crate::partition::Partition;
-use crate::process::Process;
 use crate::server::keeping::{Kept, Verdict};
 use crate::{stacks, state};
 use levee_ipc::warden::Role;
@@ -17,9 +16,7 @@ use std::time::{Duration, Instant};
 
 impl Server {
     pub(super) fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
-        let Some(how) = self.processes.get(key).and_then(Process::exit) else { return Ok(()) };
-        let Some((_, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
-        log!("{key} ended: {how}");
+        let Some((how, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
             self.note(Some(label), stacks::NOTED, false, stacks::note(key.role, &how));
             self.vault_ended(label, &how);
@@ -30,7 +27,7 @@ impl Server {
         }
         match (&key.role, &key.label) {
             (Role::Vault, Some(label)) => {
-                if self.labels.get(label).is_some_and(RunningLabel::agrees) {
+                if self.labels.get(label).is_some_and(|label| label.agrees) {
                     self.note(Some(label), stacks::NOTED, false, stacks::note(Role::Vault, &how));
                 }
                 // What waits in its socket belongs to keys that are gone.

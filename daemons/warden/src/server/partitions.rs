@@ -4,8 +4,7 @@ use super::Server;
 use super::keeping::Kept;
 use crate::channels::Way;
 use crate::key::Key;
-use crate::partition::{Partition, Resources};
-use crate::programs::Wanted;
+use crate::partition::{Partition, PartitionResources};
 use crate::{Fatal, links, log};
 use levee_ipc::warden::LabelEvent;
 use levee_ipc::warden::guard::GuardSays;
@@ -55,13 +54,12 @@ impl Server {
         let busy = self.partitions.iter().any(Partition::is_making);
         let waits = &mut self.processes.waits;
         let Some(partition) = self.partitions.get_mut(at) else { return Ok(()) };
-        let image = match partition.root(&self.images, busy, &self.options, waits) {
+        let image = match partition.root(&self.images, busy, waits) {
             Some(root) => root?,
             None => {
-                let wanted = Wanted::of(&self.site);
-                let image = self.images.find(&wanted);
+                let image = self.images.find();
                 if image.is_none() {
-                    self.images.begin(&wanted, &self.options.programs, waits)?;
+                    self.images.begin(waits)?;
                 }
                 image
             }
@@ -79,7 +77,7 @@ impl Server {
         }
         let (options, site, uids) = (&self.options, &self.site, &self.uids);
         let attached = self.networks.at(partition.log_name());
-        partition.start(&Resources { options, site, uids, image, attached })?;
+        partition.start(&PartitionResources { options, site, uids, image, attached })?;
         let begun = partition.name().clone();
         // Links can take long: what it starts, it starts in its slots.
         self.see_to_frames();

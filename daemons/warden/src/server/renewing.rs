@@ -283,8 +283,8 @@ impl Server {
 
     /// Has in the audit log what `levee enrol rotate` has done since it was last asked.
     pub(super) fn tell_rotations(&self) {
-        for state::Rotation { object, reason, done } in state::rotations(&self.options.state) {
-            self.note(None, object, done, reason);
+        for (text, begun) in state::rotations(&self.options.state) {
+            self.tell_sessiond(LabelEvent::Rotated { text, begun });
         }
     }
 }

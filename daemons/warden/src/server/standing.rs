@@ -1,9 +1,9 @@
 //! The processes that every server has, whoever uses it.
 
 use super::*;
-use crate::framed::{self, Member, Who};
+use crate::framed::{self, Member};
 use crate::process::Started;
-use crate::standing::{self, Given};
+use crate::standing::{self, Equipped};
 use levee_ipc::warden::frames::FramesPart;
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::keyer::KeyerPart;
@@ -75,7 +75,7 @@ impl Server {
         self.admit(process)
     }
 
-    fn give_sessiond(&self, start: Start<'_>) -> Given {
+    fn give_sessiond(&self, start: Start<'_>) -> Equipped {
         let (directory, uid) = (&self.options.state, start.uid);
         let sessiond = Process::start_as::<SessiondPart>(start)?;
         sessiond.give(SessiondPart::Site, sealed("site.toml", self.site_text.as_bytes())?)?;
@@ -95,7 +95,7 @@ impl Server {
         Ok(sessiond.into_process())
     }
 
-    fn give_keyer(&self, start: Start<'_>) -> Given {
+    fn give_keyer(&self, start: Start<'_>) -> Equipped {
         let directory = &self.options.state;
         let keyer = Process::start_as::<KeyerPart>(start)?;
         for group in &self.tunnels {
@@ -104,14 +104,14 @@ impl Server {
         }
         let steering =
             outer::steering(&self.steering, self.site.server().slots()).ok_or("no steering key")?;
-        keyer.to().give(steering, &[])?;
+        keyer.give_with(steering, &[])?;
         for (address, socket) in &self.ike {
             keyer.give(KeyerPart::Ike(*address), socket)?;
         }
         for (host, ppk) in self.ppks() {
             for state::HostPpk { id, .. } in state::ppks_of(self.enrolled.ppk_ids(), host, ppk.id()) {
                 let host = Some(host.clone());
-                keyer.to().give(KeyerPart::Ppk { host, id, mandatory: ppk.is_mandatory() }, &[])?;
+                keyer.give_with(KeyerPart::Ppk { host, id, mandatory: ppk.is_mandatory() }, &[])?;
             }
         }
         keyer.give(KeyerPart::Chain, self.public("server/ike-chain.pem")?)?;
@@ -120,24 +120,24 @@ impl Server {
         Ok(keyer.into_process())
     }
 
-    fn give_fsd(&self, start: Start<'_>) -> Given {
+    fn give_fsd(&self, start: Start<'_>) -> Equipped {
         let fsd = Process::start_as::<FsdPart>(start)?;
         let federation = self.site.federation().ok_or("the site has one server")?;
         for address in federation.etcd() {
             let (address, name) = (*address, federation.etcd_name().clone());
-            fsd.to().give(FsdPart::Server { address, name }, &[])?;
+            fsd.give_with(FsdPart::Server { address, name }, &[])?;
         }
         let (site, server) = (self.site.name().clone(), self.site.server().name().clone());
-        fsd.to().give(FsdPart::Member { site, server }, &[])?;
+        fsd.give_with(FsdPart::Member { site, server }, &[])?;
         fsd.give(FsdPart::Chain, self.public("server/federation-chain.pem")?)?;
         fsd.give(FsdPart::Authority, self.public("server/federation-authority.pem")?)?;
         Ok(fsd.into_process())
     }
 
-    fn give_frames(&self, start: Start<'_>) -> Given {
+    fn give_frames(&self, start: Start<'_>) -> Equipped {
         let frames = Process::start_as::<FramesPart>(start)?;
         let site = self.site.frames().ok_or("the site has no frames")?;
-        frames.to().give(FramesPart::Frame(framed::frame(site)), &[])?;
+        frames.give_with(FramesPart::Frame(framed::frame(site)), &[])?;
         let frames = frames.into_process();
         // A slot's end waits as little as may be for whoever has the processor.
         frames.group().share(FIRST_SHARE, 0, 0)?;
@@ -154,17 +154,17 @@ impl Server {
         self.framed.give(process, (&self.site, frames), members);
     }
 
-    fn give_layer(&self, start: Start<'_>) -> Given {
+    fn give_layer(&self, start: Start<'_>) -> Equipped {
         let layer = Process::start_as::<LayerPart>(start)?;
         let sockets = self.layer.as_ref().ok_or("the site has one layer")?;
         standing::give_layer(&layer, sockets, &self.options.state.join("layer"))?;
         for within in self.tunnels.iter().filter(|group| group.address().ip().is_loopback()) {
-            layer.to().give(LayerPart::Tunnel(within.address()), &[])?;
+            layer.give_with(LayerPart::Tunnel(within.address()), &[])?;
         }
         Ok(layer.into_process())
     }
 
-    fn give_tps(&self, start: Start<'_>) -> Given {
+    fn give_tps(&self, start: Start<'_>) -> Equipped {
         let directory = &self.options.state;
         let tps = Process::start_as::<TpsPart>(start)?;
         tps.give(TpsPart::Chain, self.public("server/chain.pem")?)?;
@@ -184,7 +184,7 @@ impl Server {
         let signer = Process::start_as::<SignerPart>(start)?;
         let directory = self.options.state.join("server");
         if let Some(passphrase) = &self.passphrase {
-            signer.to().give(SignerPart::Passphrase(passphrase.clone()), &[])?;
+            signer.give_with(SignerPart::Passphrase(passphrase.clone()), &[])?;
         }
         let mut keys = vec![(Use::Tls, "tls.key"), (Use::Ike, "ike.key"), (Use::Audit, "audit.key")];
         keys.extend(self.site.federation().map(|_| (Use::Federation, "federation.key")));
@@ -202,7 +202,7 @@ impl Server {
         Ok(signer)
     }
 
-    fn give_signer(&self, start: Start<'_>) -> Given {
+    fn give_signer(&self, start: Start<'_>) -> Equipped {
         let signer = self.give_keys(start)?;
         signer.give(SignerPart::AuditChain, state::audit_chain(&self.options.state)?)?;
         for place in self.site.audit().checkpoints() {
@@ -258,13 +258,12 @@ fn members<'a>(
 ) -> impl Iterator<Item = Member<'a>> {
     let labels = labels
         .iter()
-        .filter_map(|(name, label)| Some(Member { who: Who::Label(name), group: label.group()? }));
-    let partitions = partitions
-        .iter()
-        .filter_map(|partition| Some(Member { who: Who::Partition(partition), group: partition.group()? }));
+        .filter_map(|(name, label)| Some(Member { at: name, what: name, group: label.group()? }));
+    let partitions =
+        partitions.iter().filter_map(|one| Some(Member { at: &one.label, what: one, group: one.group()? }));
     let own = processes.iter().filter_map(|process| {
-        let who = Who::Process(&process.key, process.key.label.as_ref()?);
-        Some(Member { who, group: process.group() })
+        let (at, what) = (process.key.label.as_ref()?, &process.key);
+        Some(Member { at, what, group: process.group() })
     });
     labels.chain(partitions).chain(own)
 }

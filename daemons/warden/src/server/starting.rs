@@ -2,12 +2,11 @@
 
 use super::Server;
 use super::keeping::Kept;
-use crate::Fatal;
 use crate::framed;
-use crate::label::ending::Ended;
+use crate::label::ending::Ending;
 use crate::label::{self, Resources, RunningLabel};
 use crate::making::{self, Image};
-use crate::programs::Wanted;
+use crate::{Fatal, log};
 use levee_ipc::warden::LabelEvent;
 use levee_policy::LabelName;
 use std::collections::BTreeSet;
@@ -91,9 +90,8 @@ impl Server {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
         })?;
         let attached = self.networks.at(name);
-        let wanted = Wanted::of(&self.site);
-        let Some(image) = self.images.find(&wanted) else {
-            return self.images.begin(&wanted, &self.options.programs, &mut self.processes.waits);
+        let Some(image) = self.images.find() else {
+            return self.images.begin(&mut self.processes.waits);
         };
         let resources = Resources {
             options: &self.options,
@@ -147,7 +145,7 @@ impl Server {
         let taken: BTreeSet<u16> = self
             .labels
             .iter()
-            .flat_map(|(_, label)| label.slots().iter().copied())
+            .flat_map(|(_, label)| label.slots.iter().copied())
             .chain(self.ending_labels.slots())
             .collect();
         let mut free: Vec<u16> =
@@ -183,8 +181,13 @@ impl Server {
         for name in self.ending_labels.dead() {
             self.tell_sessiond(LabelEvent::Died(name));
         }
-        for Ended { name, snapshot, last_words, cut, askers, died } in self.ending_labels.ended() {
+        for (name, Ending { label, snapshot, died, .. }) in self.ending_labels.ended() {
+            let (cut, askers): (_, Vec<u64>) = (label.uncut(), label.execution_askers().collect());
+            let (last_words, stopped) = label.stop();
             self.last_words.extend(last_words);
+            if let Err(e) = stopped {
+                log!("stopping {name}: {e}");
+            }
             // With what runs, which has ended, what was to be cut is.
             for ticket in askers {
                 let result = Err("its label has ended".into());

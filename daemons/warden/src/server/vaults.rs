@@ -20,7 +20,7 @@ impl Server {
     pub(super) fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
         let none = || Fatal::new("start a vault", "no compartment");
         let label = self.labels.get_mut(name).ok_or_else(none)?;
-        label.vault_started();
+        label.vault_starts += 1;
         label.workers().try_for_each(|worker| self.start_worker(name, worker))
     }
 
@@ -28,10 +28,10 @@ impl Server {
         let none = || Fatal::new("start a vault", "no compartment");
         let label = self.labels.get(name).ok_or_else(none)?;
         let (slot, tun) = label.worker(worker).ok_or_else(none)?;
-        let agree = label.agrees();
+        let agree = label.agrees;
         let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let start = Start::new(Key::vault(name, worker), slot, &self.uids, &self.options, label.logs());
+        let start = Start::new(Key::vault(name, worker), slot, &self.uids, &self.options, &label.logs);
         let start = Start { program: agree.then_some(stacks::GATE), arguments: &arguments, ..start };
         let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
         let handed = |e: SendError| Fatal::new("hand a vault its descriptors", e);
@@ -46,22 +46,14 @@ impl Server {
             gate.into_process()
         } else {
             let vault = Process::start_as::<VaultPart>(start).map_err(|e| failed(&e))?;
-            vault.give(VaultPart::Tun { mtu: label.mtu() }, tun).map_err(handed)?;
+            vault.give(VaultPart::Tun { mtu: label.mtu }, tun).map_err(handed)?;
             for (address, socket) in sockets {
                 vault.give(VaultPart::Udp(address), socket).map_err(handed)?;
             }
             vault.into_process()
         };
         if agree {
-            stacks::start(
-                &process,
-                name,
-                slot,
-                label.logs(),
-                &self.options,
-                &self.uids,
-                &mut self.processes,
-            )?;
+            stacks::start(&process, name, slot, &label.logs, &self.options, &self.uids, &mut self.processes)?;
         }
         self.admit(process)
     }
@@ -83,7 +75,7 @@ impl Server {
             return;
         }
         let Some(label) = self.labels.get_mut(name) else { return };
-        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots().iter().map(move |s| (g, *s))) {
+        for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             if let Err(e) = group.admit(slot) {
                 log!("{name}: its slot cannot be opened: {e}");
                 return;

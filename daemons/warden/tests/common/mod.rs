@@ -8,30 +8,46 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use levee_policy::LabelName;
-use levee_policy::site::Needs;
+use levee_policy::site::{Mode, Needs, Program, Protocol};
 use levee_sys::cgroup::Limits;
 use levee_sys::mount::Attributes;
 use levee_sys::ns;
-use levee_warden::compartment::proto::{Profile, Start};
-use levee_warden::compartment::service::Nginx;
-use levee_warden::compartment::{
-    Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, Store,
-};
+use levee_warden::compartment::proto::ToInit;
+use levee_warden::compartment::service::{Launch, Profile, Served};
+use levee_warden::compartment::{Compartment, Event, Files, Network, Plan, Programs, Spec, Store};
 
 /// A label of its own for one test.
 pub struct Lab {
     pub directory: tempfile::TempDir,
     pub spec: Spec,
     pub network: Network,
-    nginx: Nginx,
+    nginx: Served,
     listener: OwnedFd,
     address: SocketAddr,
+    /// What comes of nginx is nobody's question.
+    serves: AtomicBool,
     /// What has happened and was not asked for yet.
     events: Mutex<VecDeque<Event>>,
+}
+
+/// A service that is a command.
+pub fn served(name: &str, address: SocketAddr, argv: &[&str]) -> Served {
+    Served {
+        name: name.parse().unwrap(),
+        label: LabelName::new("SECRET").unwrap(),
+        program: Program::Command(argv.iter().map(|word| (*word).to_owned()).collect()),
+        mode: Mode::Direct,
+        protocol: Protocol::Tcp,
+        addresses: vec![address],
+        uploads: false,
+        below: Vec::new(),
+        more: false,
+        needs: Needs::default(),
+    }
 }
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -47,14 +63,11 @@ impl Lab {
         let address: SocketAddr = "127.0.0.1:80".parse().unwrap();
         let listener = network.listen(address).unwrap();
         let label = LabelName::new("SECRET").unwrap();
-        let nginx = Nginx {
-            service: "web".parse().unwrap(),
-            label: label.clone(),
-            below: vec![("U".into(), LabelName::new("UNCLASSIFIED").unwrap())],
-            more: false,
-            listen: vec![address],
+        let nginx = Served {
+            program: Program::Nginx,
+            below: vec![LabelName::new("U").unwrap()],
             uploads: true,
-            needs: Needs::default(),
+            ..served("web", address, &[])
         };
         let spec = Spec {
             label,
@@ -63,15 +76,16 @@ impl Lab {
             limits: Limits { memory: 128 << 20, processes: 64, cpu_percent: 100 },
             processors: None,
             hostname: format!("compartment-{name}"),
-            hosts: vec![("10.0.0.1".parse::<IpAddr>().unwrap(), vec!["files.example".into()])],
+            hosts: vec![("10.0.0.1".parse::<IpAddr>().unwrap(), vec!["files.example".parse().unwrap()])],
             files: Files::Store { own, below: Some(below) },
-            extra: nginx.files(),
+            pages: true,
             scratch: 8 << 20,
             programs: Programs::Host,
             needs: Needs::all(),
             contexts: None,
         };
-        Self { directory, spec, network, nginx, listener, address, events: Mutex::default() }
+        let serves = AtomicBool::new(false);
+        Self { directory, spec, network, nginx, listener, address, serves, events: Mutex::default() }
     }
 
     pub fn try_start(&self, plan: &Plan) -> levee_sys::Result<Compartment> {
@@ -82,12 +96,15 @@ impl Lab {
         self.try_start(&Plan::new(&self.spec)).unwrap_or_else(|e| panic!("{e}"))
     }
 
-    pub fn start_nginx(&self, compartment: &mut Compartment) {
-        let null = fs::File::open("/dev/null").unwrap();
-        let stderr = std::io::stderr();
-        let fds = [null.as_fd(), stderr.as_fd(), self.listener.as_fd()];
-        compartment.run(self.nginx.launch().start(1), &fds).unwrap();
-        assert_eq!(self.next(compartment), Event::Started(1));
+    /// With nginx, which the first connection starts.
+    pub fn start_serving(&self) -> Compartment {
+        self.serves.store(true, Ordering::Relaxed);
+        let fds =
+            vec![std::io::stderr().as_fd().try_clone_to_owned().unwrap(), self.listener.try_clone().unwrap()];
+        let given = vec![(ToInit::Service { served: self.nginx.clone(), off: false }, fds)];
+        let init = Path::new(env!("CARGO_BIN_EXE_levee-init"));
+        Compartment::start_with(&Plan::new(&self.spec), &self.network, init, given)
+            .unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// The next thing that happens inside.
@@ -97,20 +114,22 @@ impl Lab {
             if let Some(event) = self.events.lock().unwrap().pop_front() {
                 return event;
             }
-            self.events.lock().unwrap().extend(compartment.events().unwrap());
+            let events = compartment.events().unwrap().into_iter();
+            let asked = events
+                .filter(|event| !self.serves.load(Ordering::Relaxed) || !matches!(event, Event::Service(..)));
+            self.events.lock().unwrap().extend(asked);
             std::thread::sleep(Duration::from_millis(2));
         }
         panic!("nothing happens inside");
     }
 
     /// A shell script to start inside.
-    pub fn program(&self, ticket: u64, script: &str) -> Start {
-        Start {
+    pub fn program(&self, ticket: u64, script: &str) -> Launch {
+        Launch {
             ticket,
             program: "sh".into(),
             argv: vec!["sh".into(), "-c".into(), script.into()],
             env: vec!["PATH=/usr/bin:/usr/sbin".into()],
-            uid: SERVICE_UID,
             input: true,
             terminal: false,
             filter: Profile::Service(Needs::all()),

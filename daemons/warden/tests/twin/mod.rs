@@ -11,8 +11,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use levee_labelled::{Arrived, Drop, Filter, calipso, cipso};
 use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
-use levee_sys::bpf::Program;
-use levee_warden::labelled::programs::{Dropped, Programs};
+use levee_sys::bpf::LoadedProgram;
+use levee_warden::labelled::programs::{Dropped, LinkPrograms};
 use packets::{Dice, fragment_of, ipv4, ipv6, too_big, with_hop_by_hop, with_options};
 
 pub const MTU: u32 = 1_500;
@@ -46,9 +46,9 @@ pub struct Link {
     pub labels: Vec<Label>,
     pub unlabelled: Vec<(IpNet, Label)>,
     pub filter: Filter,
-    pub ingress: Program,
-    pub egress: Program,
-    pub programs: Programs,
+    pub ingress: LoadedProgram,
+    pub egress: LoadedProgram,
+    pub programs: LinkPrograms,
     /// What had been dropped after the packet before.
     before: Vec<Dropped>,
 }
@@ -77,7 +77,7 @@ impl Link {
         let unlabelled: Vec<(IpNet, Label)> = (hosts.iter())
             .map(|(prefix, level, category)| (prefix.parse().unwrap(), label(*level, [*category])))
             .collect();
-        let programs = Programs::new(&domain, labels.len() as u32, 1, six, &unlabelled).unwrap();
+        let programs = LinkPrograms::new(&domain, labels.len() as u32, 1, six, &unlabelled).unwrap();
         for (label, at) in labels.iter().zip(0u32..) {
             programs.add(label, at + 1, WIRE + at).unwrap();
         }

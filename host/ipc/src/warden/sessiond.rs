@@ -1,5 +1,7 @@
 //! The warden ↔ sessiond.
 
+use super::frames::FramesState;
+use super::upflow::UpflowCounters;
 use super::{Part, Peer, Role};
 use levee_policy::{LabelName, PartitionName, PostureName};
 use serde::{Deserialize, Serialize};
@@ -180,6 +182,8 @@ pub enum LabelEvent {
         partitions: Vec<PartitionStatus>,
         /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
         steering: Vec<(String, u64)>,
+        /// How the frames are kept, where the site has some.
+        frames: Option<FramesState>,
         /// What an operator must know of: what ends again and again, or cannot start. At most [`MOST_ALARMS`].
         alarms: Vec<String>,
     },
@@ -208,6 +212,13 @@ pub enum LabelEvent {
         ticket: u64,
         /// Its exit status, or 128 plus the signal's number; or why it does not run.
         result: Result<u8, String>,
+    },
+    /// `levee enrol rotate` has made a key anew.
+    Rotated {
+        /// What it wrote of that: a line that says which key, and one that says the rest.
+        text: Vec<u8>,
+        /// It has begun, and is not known to have ended.
+        begun: bool,
     },
     /// Something the warden did that belongs in the audit log.
     Note {
@@ -285,6 +296,8 @@ pub struct CompartmentStatus {
     pub off: Vec<(String, String)>,
     /// How often its vault was started.
     pub vault_starts: u32,
-    /// What upflow left behind and what was dropped at its single-level networks, by reason; what is 0 is left out.
+    /// What the stages of upflow have done that serve it.
+    pub upflow: Vec<(Role, UpflowCounters)>,
+    /// What was dropped at its single-level networks, by reason; what is 0 is left out.
     pub counters: Vec<(String, u64)>,
 }

@@ -64,26 +64,30 @@ impl Part for TpePart {
     }
 }
 
+/// What the server gave a session.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Open {
+    /// The session.
+    pub session: SessionId,
+    /// Its label.
+    pub label: LabelName,
+    /// Its inner addresses.
+    pub inner: Vec<IpAddr>,
+    /// Names for the compartment's `/etc/hosts`.
+    pub hosts: Vec<(IpAddr, Vec<DomainName>)>,
+    /// What is reached through the tunnel.
+    pub reach: Vec<IpNet>,
+    /// Inner MTU in bytes.
+    pub mtu: u16,
+    /// Without a word of [`TpeRequest::Heard`] for so long the session is over.
+    pub patience: Duration,
+}
+
 /// The tpe → the workstation's warden.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum TpeRequest {
     /// A session was opened: start a vault and an ephemeral compartment for it. There is one at a time.
-    Open {
-        /// The session.
-        session: SessionId,
-        /// Its label.
-        label: LabelName,
-        /// Its inner addresses.
-        inner: Vec<IpAddr>,
-        /// Names for the compartment's `/etc/hosts`.
-        hosts: Vec<(IpAddr, Vec<DomainName>)>,
-        /// What is reached through the tunnel.
-        reach: Vec<IpNet>,
-        /// Inner MTU in bytes.
-        mtu: u16,
-        /// Without a word of [`TpeRequest::Heard`] for so long the session is over here.
-        patience: Duration,
-    },
+    Open(Open),
     /// The server has answered what was asked at this time since the host's start (CLOCK_BOOTTIME).
     Heard(Duration),
     /// The session is over: kill everything in its compartment and remove it.

@@ -20,7 +20,7 @@ pub enum SnapshotPart {
 
 impl Part for SnapshotPart {
     const ROLES: &[Role] = &[Role::Snapshot];
-    type Says = Vec<UpflowReport>;
+    type Says = UpflowCounters;
 
     fn channel(_: &Peer) -> Option<Self> {
         None
@@ -51,7 +51,7 @@ pub enum CopyPart {
 
 impl Part for CopyPart {
     const ROLES: &[Role] = &[Role::Copy];
-    type Says = Vec<UpflowReport>;
+    type Says = UpflowCounters;
 
     fn channel(_: &Peer) -> Option<Self> {
         None
@@ -70,16 +70,7 @@ impl Part for CopyPart {
     }
 }
 
-/// What upflow has done for one label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UpflowReport {
-    /// Whose documents.
-    pub label: LabelName,
-    /// How many.
-    pub counters: UpflowCounters,
-}
-
-/// What upflow has copied, and what it left behind and why. Totals count since the process's start; all others are
+/// What upflow has copied, of all its labels, and what it left behind and why. Totals count since the process's start; all others are
 /// of the last pass, so that a file that stays behind counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpflowCounters {
@@ -132,5 +123,27 @@ impl UpflowCounters {
     /// Files and directories.
     pub fn entries(&self) -> u64 {
         self.files.saturating_add(self.directories)
+    }
+}
+
+/// Of all labels that a stage serves.
+impl std::iter::Sum for UpflowCounters {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            passes: sum.passes.saturating_add(one.passes),
+            copied: sum.copied.saturating_add(one.copied),
+            removed: sum.removed.saturating_add(one.removed),
+            files: sum.files.saturating_add(one.files),
+            directories: sum.directories.saturating_add(one.directories),
+            bytes: sum.bytes.saturating_add(one.bytes),
+            leased: sum.leased.saturating_add(one.leased),
+            changing: sum.changing.saturating_add(one.changing),
+            special: sum.special.saturating_add(one.special),
+            unreadable: sum.unreadable.saturating_add(one.unreadable),
+            excess_entries: sum.excess_entries.saturating_add(one.excess_entries),
+            excess_bytes: sum.excess_bytes.saturating_add(one.excess_bytes),
+            too_deep: sum.too_deep.saturating_add(one.too_deep),
+            failed: sum.failed.saturating_add(one.failed),
+        })
     }
 }

@@ -16,7 +16,7 @@ pub(super) type Alternative = Vec<Condition>;
 
 /// What a filter says of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum CallRule {
     /// The same, whatever its arguments are.
     Always(Answer),
     /// Allowed where one of these holds; what is not listed happens else.
@@ -54,7 +54,7 @@ const ARGUMENTS: u32 = 16;
 ///
 /// # Errors
 /// There is no number for this architecture, or more than a kernel takes.
-pub(super) fn program(default: Answer, rules: &BTreeMap<u32, Rule>) -> Result<Vec<sock_filter>, String> {
+pub(super) fn program(default: Answer, rules: &BTreeMap<u32, CallRule>) -> Result<Vec<sock_filter>, String> {
     let mut all = vec![
         load(ARCHITECTURE),
         compare(libc::BPF_JEQ, architecture()?, 1, 0),
@@ -76,24 +76,24 @@ fn architecture() -> Result<u32, String> {
 }
 
 /// All numbers from 0 on in ranges of one rule each, by where they begin.
-fn ranges(default: Answer, rules: &BTreeMap<u32, Rule>) -> Vec<(u32, Rule)> {
-    let mut ranges = vec![(0, Rule::Always(default))];
+fn ranges(default: Answer, rules: &BTreeMap<u32, CallRule>) -> Vec<(u32, CallRule)> {
+    let mut ranges = vec![(0, CallRule::Always(default))];
     for (number, rule) in rules {
         if ranges.last().is_some_and(|(from, _)| from == number) {
             ranges.pop();
         }
         ranges.push((*number, rule.clone()));
-        ranges.push((number + 1, Rule::Always(default)));
+        ranges.push((number + 1, CallRule::Always(default)));
     }
     ranges.dedup_by(|later, earlier| later.1 == earlier.1);
     ranges
 }
 
 /// What finds the range of the number that is loaded, and answers.
-fn tree(default: Answer, ranges: &[(u32, Rule)]) -> Result<Vec<sock_filter>, String> {
+fn tree(default: Answer, ranges: &[(u32, CallRule)]) -> Result<Vec<sock_filter>, String> {
     let (from, below, above) = match ranges {
-        [(_, Rule::Always(what))] => return Ok(vec![answer(*what)]),
-        [(_, Rule::When(alternatives))] => return when(default, alternatives),
+        [(_, CallRule::Always(what))] => return Ok(vec![answer(*what)]),
+        [(_, CallRule::When(alternatives))] => return when(default, alternatives),
         _ => match ranges.split_at(ranges.len() / 2) {
             (below, above @ [(from, _), ..]) => (*from, tree(default, below)?, tree(default, above)?),
             _ => return Err("no number has a rule".into()),

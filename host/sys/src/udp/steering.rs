@@ -42,11 +42,11 @@ impl SteeringKey {
 
     /// Which socket of the group gets a datagram; offset 0 is the first byte behind the UDP header. A load beyond the
     /// datagram's end answers 0: the keyer.
-    pub(super) fn program(&self, slots: u16) -> Program {
+    pub(super) fn program(&self, slots: u16) -> SteeringProgram {
         let slots = u32::from(slots);
         let mut key = self.words();
         let mut second = doubled(doubled(key));
-        let mut program = Program(Vec::with_capacity(ROOM));
+        let mut program = SteeringProgram(Vec::with_capacity(ROOM));
         program.add(op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0)); // A = the SPI
         program.add(op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0));
         program.add(ret(0)); // zero → keyer
@@ -107,9 +107,9 @@ fn doubled(key: [u32; 4]) -> [u32; 4] {
 }
 
 /// A program with a key in it: erased when dropped. Scratch words 0 to 3 are the state.
-pub(super) struct Program(Vec<libc::sock_filter>);
+pub(super) struct SteeringProgram(Vec<libc::sock_filter>);
 
-impl Program {
+impl SteeringProgram {
     pub(super) fn instructions(&self) -> &[libc::sock_filter] {
         &self.0
     }
@@ -156,7 +156,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for SteeringProgram {
     fn drop(&mut self) {
         for instruction in &mut self.0 {
             instruction.k.zeroize();

@@ -23,7 +23,7 @@ use levee_sys::fork::inherited;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use levee_sys::spawn::Program;
-use levee_warden::compartment::proto::{Profile, Start};
+use levee_warden::compartment::service::{Launch, Profile};
 use levee_warden::compartment::{
     Compartment, Event, Files, Network, Plan, Programs, SERVICE_UID, Spec, UIDS,
 };
@@ -176,7 +176,7 @@ impl Place {
             hostname: "guest".into(),
             hosts: Vec::new(),
             files: Files::Store { own: image.to_owned(), below: None },
-            extra: Vec::new(),
+            pages: false,
             scratch: 1 << 20,
             programs: Programs::Image(programs.to_owned()),
             needs: Needs::all(),
@@ -202,12 +202,11 @@ impl Place {
             let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
             (reader.into(), writer)
         };
-        let start = Start {
+        let start = Launch {
             ticket: self.tickets,
             program: "/usr/bin/sh".into(),
             argv: ["sh", "-c", script].map(Into::into).to_vec(),
             env: vec!["PATH=/usr/bin".into(), format!("PORT={port}")],
-            uid: SERVICE_UID,
             input: false,
             terminal: false,
             filter: Profile::Service(Needs::all()),
@@ -250,12 +249,11 @@ impl Place {
         self.tickets += 1;
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let number = self.uid_base / UIDS % 100;
-        let start = Start {
+        let start = Launch {
             ticket: self.tickets,
             program: "/usr/bin/crossing".into(),
             argv: vec!["crossing".into(), "victim".into(), number.to_string(), self.label.clone()],
             env: Vec::new(),
-            uid: SERVICE_UID,
             input: false,
             terminal: false,
             filter: Profile::Service(Needs::all()),

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use levee_lab::leak::attacker::{self, End};
 use levee_policy::site::Needs;
 use levee_policy::{Label, LabelName, Site};
-use levee_warden::compartment::proto::{Profile, Start};
-use levee_warden::compartment::{Event, SERVICE_UID};
+use levee_warden::compartment::Event;
+use levee_warden::compartment::service::{Launch, Profile};
 
 use crate::places::{self, Room, room};
 
@@ -49,12 +49,11 @@ impl Pair {
         let (from, stdout) = io::pipe()?;
         let ticket = self.ticket.replace(self.ticket.get() + 1);
         let words = [places::attacker().display().to_string(), "job".into()];
-        let start = Start {
+        let start = Launch {
             ticket,
             program: words[0].clone(),
             argv: words.to_vec(),
             env: Vec::new(),
-            uid: SERVICE_UID,
             input: true,
             terminal: false,
             filter: Profile::Service(needs.clone()),

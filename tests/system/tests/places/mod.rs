@@ -20,10 +20,8 @@ use levee_sys::mount::{Attributes, Mount};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use levee_sys::tun::{self, Queue};
-use levee_warden::compartment::proto::{Profile, Start};
-use levee_warden::compartment::{
-    Compartment, Event, Files, Interface, Network, Plan, Programs, SERVICE_UID, Spec, Store,
-};
+use levee_warden::compartment::service::{Launch, Profile};
+use levee_warden::compartment::{Compartment, Event, Files, Interface, Network, Plan, Programs, Spec, Store};
 use levee_warden::programs::Wanted;
 use rustix::thread::{Gid, Uid};
 use serde_json::Value;
@@ -254,7 +252,7 @@ pub fn run_with(
     let env = vec!["PATH=/usr/bin".to_owned()];
     let program = "/usr/bin/python3".into();
     let filter = Profile::Service(needs);
-    let start = Start { ticket, program, argv, env, uid: SERVICE_UID, input: true, terminal: false, filter };
+    let start = Launch { ticket, program, argv, env, input: true, terminal: false, filter };
     let stderr = std::io::stderr();
     compartment.run(start, &[stdin.as_fd(), stdout.as_fd(), stderr.as_fd()]).unwrap();
     assert_eq!(next(compartment), Event::Started(ticket));

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
 use crate::compartment::Contexts;
-use crate::compartment::Inside;
+use crate::compartment::{Inside, PAGES};
 use crate::there::there;
 
 /// Where the new root is built: a directory that every host has and that no step needs of the host.
@@ -22,7 +22,7 @@ const NEW_ROOT: &str = "/tmp";
 
 /// Where programs inside may write; everything else they may read and execute. Message queues are named beside all
 /// paths and so are not beneath `/dev`.
-const WRITABLE: [&str; 8] = ["/dev", "/dev/mqueue", "/home", "/proc", "/run", "/srv", "/tmp", "/var"];
+const WRITABLE: [&str; 9] = ["/dev", "/dev/mqueue", "/home", "/proc", "/run", "/srv", "/tmp", "/var", PAGES];
 
 /// The inner half of a compartment's start. On an error the process must end.
 pub(super) fn carry_out(steps: &[Inside], user: &OwnedFd, images: Vec<OwnedFd>) -> Result<()> {
@@ -66,11 +66,11 @@ fn carry_out_one<'s>(
 ) -> Result<()> {
     match step {
         Inside::PrivateMounts => mount::make_private(),
-        Inside::Root { bytes } => {
+        Inside::Root(bytes) => {
             labels.memory(*bytes, Attributes { devices: true, ..Attributes::default() })?.attach(NEW_ROOT)
         }
         Inside::RootImage { number, bytes } => root_image(image(images, *number)?, *bytes, labels),
-        Inside::Directory { path } => match rustix::fs::mkdir(new(path), mode(0o755)) {
+        Inside::Directory(path) => match rustix::fs::mkdir(new(path), mode(0o755)) {
             // A partition's root can have it.
             Err(Errno::EXIST) if Path::new(&new(path)).is_dir() => Ok(()),
             made => made.map_err(|e| Error::new("make the directory", e)),
@@ -79,7 +79,7 @@ fn carry_out_one<'s>(
             rustix::fs::symlink(to.as_str(), new(path)).map_err(|e| Error::new("make the link", e))
         }
         Inside::File { path, content } => write(path, content.as_bytes()),
-        Inside::Copy { from, path } => copy(Path::new(from), path),
+        Inside::Copy(path) => copy(path),
         Inside::Programs { from, path } => programs(from, path, labels),
         Inside::Device { path, major, minor } => {
             let device = rustix::fs::makedev(*major, *minor);
@@ -99,10 +99,10 @@ fn carry_out_one<'s>(
             mount::change_root(NEW_ROOT)?;
             mount::seal_root()
         }
-        Inside::HostName { name } => {
+        Inside::HostName(name) => {
             rustix::system::sethostname(name.as_bytes()).map_err(|e| Error::new("set it", e))
         }
-        Inside::AuditSession { uid } => audit_session(*uid),
+        Inside::AuditSession(uid) => audit_session(*uid),
         Inside::Time => ns::new_time(),
         Inside::HideControlGroups => ns::hide_cgroups(),
         Inside::JoinUserNamespace => ns::join_user(user.as_fd()),
@@ -121,7 +121,7 @@ fn carry_out_one<'s>(
         }
         Inside::TieToWarden => tie_to_warden(),
         Inside::Landlock => landlock(),
-        Inside::SystemCalls { groups } => {
+        Inside::SystemCalls(groups) => {
             let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
             Filter::compile_with(super::filters::SERVICE, &groups)?.apply()
         }
@@ -215,7 +215,12 @@ fn landlock() -> Result<()> {
         rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::new(format!("open {path}"), e))
     };
     let root = open("/")?;
-    let writable = WRITABLE.iter().map(|path| open(path)).collect::<Result<Vec<_>>>()?;
+    // The last is there where a service needs it.
+    let writable = WRITABLE
+        .iter()
+        .filter(|path| Path::new(path).exists())
+        .map(|path| open(path))
+        .collect::<Result<Vec<_>>>()?;
     let mut files = vec![(root.as_fd(), Access::ReadExecute)];
     files.extend(writable.iter().map(|fd| (fd.as_fd(), Access::All)));
     sandbox::restrict(&files, true)
@@ -232,8 +237,8 @@ fn write(path: &str, content: &[u8]) -> Result<()> {
 }
 
 /// A file of the host's, followed to its contents, where the host has it.
-fn copy(from: &Path, path: &str) -> Result<()> {
-    let content = there(fs::read(from)).map_err(|e| Error::new(format!("copy {}", from.display()), e))?;
+fn copy(path: &str) -> Result<()> {
+    let content = there(fs::read(path)).map_err(|e| Error::new(format!("copy {path}"), e))?;
     content.map_or(Ok(()), |content| write(path, &content))
 }
 

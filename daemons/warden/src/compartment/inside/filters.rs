@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use levee_sys::Result;
 use levee_sys::seccomp::Filter;
 
-use crate::compartment::proto::Profile;
+use crate::compartment::service::Profile;
 
 /// What services in a compartment run under.
 pub(super) const SERVICE: &str = include_str!("../../../../../conf/seccomp/service.toml");

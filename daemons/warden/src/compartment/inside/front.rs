@@ -10,8 +10,9 @@ use levee_sys::spawn;
 
 use super::filters::Filters;
 use super::program::begin;
-use crate::compartment::proto::{FromInit, Profile, Start, shorten, tell};
-use crate::compartment::{Inside, SERVICE_UID};
+use crate::compartment::Inside;
+use crate::compartment::proto::{FromInit, shorten, tell};
+use crate::compartment::service::{Launch, Profile};
 use crate::machine::proto::{FromGuest, ToGuest, Whole};
 use crate::machine::{Hardware, PROGRAM};
 
@@ -26,7 +27,7 @@ type Machine = (Box<(Hardware, Whole)>, Vec<OwnedFd>);
 
 /// What the warden gives for a machine.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct GivenMachine {
     /// The inner steps of the compartment in the machine.
     pub steps: Vec<Inside>,
     /// Its hardware, what process 1 of the machine is to be told, and the descriptors: its port, and those of QEMU.
@@ -52,20 +53,19 @@ pub(super) struct Front {
 
 impl Front {
     /// Starts the machine, if one is given.
-    pub fn start(given: Given, filters: &mut Filters) -> Result<Option<Self>, String> {
-        let Given { steps, machine: Some((machine, mut fds)), logs } = given else { return Ok(None) };
+    pub fn start(given: GivenMachine, filters: &mut Filters) -> Result<Option<Self>, String> {
+        let GivenMachine { steps, machine: Some((machine, mut fds)), logs } = given else { return Ok(None) };
         if fds.is_empty() {
             return Err("a machine without a port".into());
         }
         let qemu = fds.split_off(1);
         let guest = Stream::new(fds.remove(0));
         let (hardware, whole) = *machine;
-        let start = Start {
+        let start = Launch {
             ticket: 0,
             program: PROGRAM.into(),
             argv: hardware.arguments(),
             env: Vec::new(),
-            uid: SERVICE_UID,
             input: false,
             terminal: false,
             filter: Profile::Machine,
@@ -175,7 +175,7 @@ fn is_end(e: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compartment::proto::Report;
+    use crate::compartment::service::Report;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::io::Read as _;
 

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::filters::Filters;
-use super::front::{Front, Given};
+use super::front::{Front, GivenMachine};
 use super::mediated::Mediated;
 use super::program::{begin, strike};
 use super::service::Services;
@@ -25,11 +25,12 @@ const EMPTIED: Duration = Duration::from_secs(5);
 /// Serves until the warden is gone. `is_built` says that it has been told that the compartment stands.
 pub(super) fn run(
     channel: &Channel,
-    (services, given): (Services, Given),
+    (services, given): (Services, GivenMachine),
     is_built: &mut bool,
 ) -> Result<(), String> {
     let signals = Signals::new(&[Signal::CHILD]).map_err(|e| e.to_string())?;
     let mut filters = Filters::default();
+    services.write()?;
     let machine = Front::start(given, &mut filters)?;
     let mut running = Running { machine, programs: BTreeMap::new(), services, mediated: Mediated::default() };
     if running.machine.is_none() {
@@ -126,7 +127,7 @@ impl Running {
             ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut { ticket, address }),
             ToInit::Stop => self.tell_machine(&ToGuest::Stop),
             ToInit::Steps(_)
-            | ToInit::Service(_)
+            | ToInit::Service { .. }
             | ToInit::Within(_)
             | ToInit::Machine(_)
             | ToInit::Log

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use levee_ipc::mediator::{FromStarter, ToStarter};
 use levee_ipc::{Channel, Received, RecvError};
-use levee_policy::site::Passed;
+use levee_policy::site::{Mode, Passed};
 use levee_policy::{ServiceName, UserName};
 use levee_sys::spawn::{Program, Ready, Report};
 use rustix::process::{Pid, Signal};
@@ -25,8 +25,10 @@ use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
 use super::program::strike;
+use super::serving;
 use crate::compartment::SERVICE_UID;
-use crate::compartment::proto::{Handoff, Profile};
+use crate::compartment::proto::Handoff;
+use crate::compartment::service::{Profile, Served};
 
 /// The most messages taken at a time, so that the warden need not wait.
 const TURN: usize = 64;
@@ -80,7 +82,7 @@ impl Mediated {
         self.lose();
         (self.channel, self.log) = (Some(channel), Some(log));
         // Uid 0 is process 1's alone.
-        self.servers = servers.into_iter().map(|server| (server.service.clone(), server)).collect();
+        self.servers = servers.into_iter().map(|server| (server.served.name.clone(), server)).collect();
     }
 
     /// Has these off and no others. Whether one that was on is off now: of those that are on and of those that are off nothing is ready then.
@@ -160,7 +162,7 @@ impl Mediated {
         let (server, log) = (self.servers.get(service)?, self.log.as_ref()?);
         let mut program = program(server, connection, log);
         program.env.extend_from_slice(whom);
-        let filter = filters.of(&Profile::Service(server.launch.needs.clone()));
+        let filter = filters.of(&Profile::Service(server.served.needs.clone()));
         match filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.begin()) {
             Ok((child, report)) => Some((child.pid, report)),
             Err(e) => {
@@ -175,7 +177,7 @@ impl Mediated {
         let server = self.servers.get(service).filter(|server| server.ready > 0);
         let Some(server) = server.filter(|_| !self.off.contains(service)) else { return };
         let none = || Stock { waiting: VecDeque::new(), used: Instant::now(), rests: false };
-        let stock = self.stocks.entry(server.service.clone()).or_insert_with(none);
+        let stock = self.stocks.entry(server.served.name.clone()).or_insert_with(none);
         (stock.used, stock.rests) = (Instant::now(), false);
     }
 
@@ -207,11 +209,11 @@ impl Mediated {
             is_kept
         });
         let (Some(server), Some(log)) = (self.wanted(), &self.log) else { return };
-        let service = server.service.clone();
+        let service = server.served.name.clone();
         // In the connection's place stands what the process has anyway.
         let mut program = program(server, log.as_fd(), log);
-        let targets: &[i32] = if server.passed == Passed::Stdio { &[0, 1] } else { &[3] };
-        let filter = filters.of(&Profile::Service(server.launch.needs.clone()));
+        let targets: &[i32] = if passed(&server.served) == Passed::Stdio { &[0, 1] } else { &[3] };
+        let filter = filters.of(&Profile::Service(server.served.needs.clone()));
         let ready =
             filter.map(|filter| program.filter = Some(filter)).and_then(|()| program.make_ready(targets));
         let Some(stock) = self.stocks.get_mut(&service) else { return };
@@ -277,6 +279,11 @@ fn say(service: &ServiceName, why: &levee_sys::Error) {
     let _ = writeln!(std::io::stderr(), "{service}: {why}");
 }
 
+/// How one of its processes finds its connection. (The mediator hands no others off.)
+fn passed(service: &Served) -> Passed {
+    if let Mode::Handoff(passed) = service.mode { passed } else { Passed::Stdio }
+}
+
 /// For whom a process runs, as systemd says it to one that it starts for one connection (systemd.exec(5)).
 fn whom(user: Option<&UserName>, from: SocketAddr) -> Vec<OsString> {
     let mut whom =
@@ -287,16 +294,17 @@ fn whom(user: Option<&UserName>, from: SocketAddr) -> Vec<OsString> {
 
 /// A server process with this connection. Its filter is still to be said.
 fn program<'fd>(server: &Handoff, connection: BorrowedFd<'fd>, log: &'fd OwnedFd) -> Program<'fd> {
-    let mut program = Program::new(&server.launch.program);
+    let start = serving::start(&server.served);
+    let mut program = Program::new(&start.program);
     // Those of process 1 hold, which its filter lets nobody change.
     program.limits.clear();
-    program.args = server.launch.argv.iter().map(Into::into).collect();
-    program.env = server.launch.env.iter().map(Into::into).collect();
-    program.stdio = match server.passed {
+    program.args = start.argv.iter().map(Into::into).collect();
+    program.env = start.env.iter().map(Into::into).collect();
+    program.stdio = match passed(&server.served) {
         Passed::Stdio => [Some(connection), Some(connection), Some(log.as_fd())],
         Passed::ListenFds => [None, None, Some(log.as_fd())],
     };
-    if server.passed == Passed::ListenFds {
+    if passed(&server.served) == Passed::ListenFds {
         program.fds = vec![connection];
         program.env.extend(["LISTEN_FDS=1", "LISTEN_FDNAMES=connection"].map(Into::into));
         program.listen_pid = true;

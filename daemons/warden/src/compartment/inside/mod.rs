@@ -6,8 +6,10 @@ mod filters;
 mod front;
 mod init;
 mod mediated;
+mod nginx;
 mod program;
 mod service;
+mod serving;
 
 use std::os::fd::OwnedFd;
 
@@ -15,8 +17,8 @@ use levee_ipc::{Channel, Received, RecvError};
 use levee_sys::fork::inherited;
 
 use super::proto::{CHANNEL_FD, FromInit, ToInit, shorten, tell};
-use front::Given;
-use service::{Service, Services};
+use front::GivenMachine;
+use service::{Offered, Services};
 
 /// All of process 1. Returns when the warden is gone or nothing could be built; the end of process 1 is the end
 /// of every process in the compartment.
@@ -35,9 +37,9 @@ pub fn main() -> Result<(), String> {
 }
 
 /// Builds the compartment. What it is given for afterwards: its services, and the machine that it may be for.
-fn build(channel: &Channel) -> Result<(Services, Given), String> {
+fn build(channel: &Channel) -> Result<(Services, GivenMachine), String> {
     let mut steps = Vec::new();
-    let (mut services, mut given) = (Services::default(), Given::default());
+    let (mut services, mut given) = (Services::default(), GivenMachine::default());
     let images = loop {
         let Received { message, fds } = match channel.recv::<ToInit>() {
             Ok(received) => received,
@@ -46,7 +48,7 @@ fn build(channel: &Channel) -> Result<(Services, Given), String> {
         };
         match message {
             ToInit::Steps(more) => steps.extend(more),
-            ToInit::Service(offer) => services.add(Service::new(offer, fds)?),
+            ToInit::Service { served, off } => services.add(Offered::new(served, off, fds)?),
             ToInit::Within(more) => given.steps.extend(more),
             ToInit::Machine(machine) => given.machine = Some((machine, fds)),
             ToInit::Log => given.logs.extend(fds),

@@ -8,7 +8,8 @@ use rustix::process::{Pid, Signal};
 use rustix::thread::{Gid, Uid};
 
 use super::filters::Filters;
-use crate::compartment::proto::Start;
+use crate::compartment::SERVICE_UID;
+use crate::compartment::service::Launch;
 
 /// Where a program without a slash in its name is looked for.
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/usr/local/sbin"];
@@ -16,13 +17,10 @@ const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/usr/sbin", "/usr/local/
 /// Begins a program, and waits for nothing: whoever runs at the label can stop it before it is executed, and process 1 would stand still
 /// with it. What is reported once it has ended says whether it was executed.
 pub(super) fn begin(
-    start: &Start,
+    start: &Launch,
     fds: &[BorrowedFd<'_>],
     filters: &mut Filters,
 ) -> Result<(Pid, Report), String> {
-    if start.uid == 0 {
-        return Err("uid 0 is process 1's alone".into());
-    }
     let (stdin, fds) = match fds {
         [stdin, fds @ ..] if start.input => (Some(stdin), fds),
         fds => (None, fds),
@@ -43,7 +41,8 @@ pub(super) fn begin(
     program.directory = home.unwrap_or("/").into();
     program.stdio = [stdin.copied(), Some(*stdout), Some(*stderr)];
     program.fds = rest.to_vec();
-    program.identity = Some((Uid::from_raw(start.uid), Gid::from_raw(start.uid)));
+    // Uid 0 is process 1's alone.
+    program.identity = Some((Uid::from_raw(SERVICE_UID), Gid::from_raw(SERVICE_UID)));
     program.terminal = start.terminal;
     program.filter = Some(filters.of(&start.filter).map_err(|e| e.to_string())?);
     // The children of process 1 end with it in any case.

@@ -2,10 +2,12 @@
 
 use super::filters::Filters;
 use super::program::begin;
+use super::serving;
 use crate::compartment::listener::{offer, refuse};
-use crate::compartment::proto::{Offer, Report, Told};
+use crate::compartment::service::{Report, Served, Told};
 use crate::rest::Rest;
 use levee_policy::ServiceName;
+use levee_policy::site::Mode;
 use levee_sys::spawn;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::BTreeSet;
@@ -21,8 +23,8 @@ const TOLD: Duration = Duration::from_secs(60);
 
 /// A service's listeners, and whether it runs.
 #[derive(Debug)]
-pub(super) struct Service {
-    offer: Offer,
+pub(super) struct Offered {
+    served: Served,
     /// Its standard output and error: one.
     log: Vec<OwnedFd>,
     listeners: Vec<OwnedFd>,
@@ -128,15 +130,15 @@ impl Life {
     }
 }
 
-impl Service {
+impl Offered {
     /// One that does not run, with what it writes to and its listeners.
-    pub fn new(offer: Offer, mut fds: Vec<OwnedFd>) -> Result<Self, String> {
+    pub fn new(served: Served, off: bool, mut fds: Vec<OwnedFd>) -> Result<Self, String> {
         if fds.is_empty() {
-            return Err(format!("{} comes without what it writes to", offer.name));
+            return Err(format!("{} comes without what it writes to", served.name));
         }
         let listeners = fds.split_off(1);
-        let life = Life { itself: offer.itself, off: offer.off, ..Life::default() };
-        let service = Self { offer, log: fds, listeners, life, report: None, is_news: false };
+        let life = Life { itself: served.mode == Mode::Itself, off, ..Life::default() };
+        let service = Self { served, log: fds, listeners, life, report: None, is_news: false };
         if service.life.off {
             service.each_listener("refuse who comes to", refuse);
         }
@@ -159,7 +161,7 @@ impl Service {
     }
 
     fn has_ended(&mut self, how: &str, well: bool) {
-        eprintln!("service {} {how}", self.offer.name);
+        eprintln!("service {} {how}", self.served.name);
         (self.life.pid, self.life.ended) = (None, Some((how.to_owned(), well)));
     }
 
@@ -202,7 +204,7 @@ impl Service {
         self.is_news = true;
         // Standard output and error are one.
         let fds: Vec<_> = self.log.iter().chain(&self.log).chain(&self.listeners).map(AsFd::as_fd).collect();
-        match begin(&self.offer.launch.start(0), &fds, filters) {
+        match begin(&serving::start(&self.served), &fds, filters) {
             Ok((pid, report)) => {
                 (self.life.pid, self.report) = (Some(pid.as_raw_nonzero().get()), Some(report));
             }
@@ -212,19 +214,24 @@ impl Service {
 
     fn each_listener(&self, what: &str, act: fn(&OwnedFd) -> rustix::io::Result<()>) {
         if let Err(e) = self.listeners.iter().try_for_each(act) {
-            eprintln!("cannot {what} {}: {e}", self.offer.name);
+            eprintln!("cannot {what} {}: {e}", self.served.name);
         }
     }
 }
 
 /// All of a compartment's services.
 #[derive(Debug, Default)]
-pub(super) struct Services(Vec<Service>);
+pub(super) struct Services(Vec<Offered>);
 
 impl Services {
     /// One more, which has the next place.
-    pub fn add(&mut self, service: Service) {
+    pub fn add(&mut self, service: Offered) {
         self.0.push(service);
+    }
+
+    /// Writes what they need written.
+    pub fn write(&self) -> Result<(), String> {
+        self.0.iter().try_for_each(|service| serving::write(&service.served))
     }
 
     /// The listeners of those that a connection would start.
@@ -246,7 +253,7 @@ impl Services {
     pub fn turn(&mut self, off: &BTreeSet<ServiceName>) -> bool {
         let mut ends = false;
         for service in &mut self.0 {
-            let is_off = off.contains(&service.offer.name);
+            let is_off = off.contains(&service.served.name);
             ends |= is_off && !service.life.off;
             service.life.off = is_off;
         }
@@ -266,7 +273,7 @@ impl Services {
     /// thrown away.
     pub fn refuse_those_off(&self, before: &BTreeSet<ServiceName>) {
         for service in &self.0 {
-            let (was_off, is_off) = (before.contains(&service.offer.name), service.life.off);
+            let (was_off, is_off) = (before.contains(&service.served.name), service.life.off);
             if is_off || was_off {
                 service.each_listener("refuse who comes to", refuse);
             }
@@ -278,7 +285,7 @@ impl Services {
 
     /// Those that are off.
     pub fn off(&self) -> BTreeSet<ServiceName> {
-        self.0.iter().filter(|service| service.life.off).map(|service| service.offer.name.clone()).collect()
+        self.0.iter().filter(|service| service.life.off).map(|service| service.served.name.clone()).collect()
     }
 
     /// Sees to each. What is to be told of which.

@@ -3,13 +3,14 @@
 
 use std::os::fd::BorrowedFd;
 
-use levee_policy::site::Protocol;
+use levee_policy::site::{Mode, Protocol};
 
 use super::output::Output;
-use crate::compartment::proto::{Offer, ToInit};
+use crate::compartment::proto::ToInit;
+use crate::compartment::service::Served;
 use crate::compartment::{Given, Network};
 use crate::label::datagrams;
-use crate::machine::proto::{FromGuest, Offered};
+use crate::machine::proto::FromGuest;
 
 /// What services write.
 #[derive(Debug)]
@@ -20,20 +21,19 @@ impl Outputs {
     ///
     /// # Errors
     /// The kernel's, in words.
-    pub fn open(offered: Vec<Offered>, network: &Network) -> Result<(Vec<Given>, Self), String> {
-        let open = |offered: Offered| -> Result<(Given, Output), String> {
-            let listen = |address: &std::net::SocketAddr| match offered.protocol {
+    pub fn open(services: Vec<Served>, network: &Network) -> Result<(Vec<Given>, Self), String> {
+        let open = |served: Served| -> Result<(Given, Output), String> {
+            let listen = |address: &std::net::SocketAddr| match served.protocol {
                 Protocol::Tcp => network.listen(*address),
                 Protocol::Udp => datagrams(network, *address),
             };
-            let listeners = offered.listen.iter().map(listen).collect::<levee_sys::Result<Vec<_>>>();
+            let addresses = served.addresses.iter().filter(|_| served.mode != Mode::Itself);
+            let listeners = addresses.map(listen).collect::<levee_sys::Result<Vec<_>>>();
             let (output, end) = Output::new().map_err(|e| format!("make a service's output: {e}"))?;
             let fds = std::iter::once(end).chain(listeners.map_err(|e| e.to_string())?).collect();
-            let itself = offered.listen.is_empty();
-            let offer = Offer { name: offered.name, itself, off: false, launch: offered.launch };
-            Ok(((ToInit::Service(offer), fds), output))
+            Ok(((ToInit::Service { served, off: false }, fds), output))
         };
-        let all = offered.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let all = services.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let (given, outputs) = all.into_iter().unzip();
         Ok((given, Self(outputs)))
     }

@@ -1,14 +1,36 @@
-//! Unmodified services: what each needs written, and how it is started so that it takes inherited listeners.
+//! Unmodified services: what process 1 is told of each, and what it says of them. How one is started is for process 1 to say, which has no
+//! power then.
 
-mod nginx;
-
-pub use nginx::Nginx;
-
-use levee_policy::site::Needs;
+use levee_policy::site::{Mode, Needs, Program, Protocol};
+use levee_policy::{LabelName, ServiceName};
 use serde::{Deserialize, Serialize};
-
-use super::spec::SERVICE_UID;
+use std::net::SocketAddr;
 use std::time::Duration;
+
+/// A service, of which process 1 makes how it is started and what is written for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// Its name.
+    pub name: ServiceName,
+    /// The label at which it runs.
+    pub label: LabelName,
+    /// What runs.
+    pub program: Program,
+    /// How it is mediated.
+    pub mode: Mode,
+    /// The protocol of its port.
+    pub protocol: Protocol,
+    /// Where it is reached, in the order in which it inherits the listeners.
+    pub addresses: Vec<SocketAddr>,
+    /// Whether people may change the label's documents by it.
+    pub uploads: bool,
+    /// The labels whose documents it shows: each has a directory in `/srv/below`.
+    pub below: Vec<LabelName>,
+    /// There may be others there later.
+    pub more: bool,
+    /// What it asks for.
+    pub needs: Needs,
+}
 
 /// What has become of a service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,9 +52,9 @@ pub struct Told {
     pub reason: String,
 }
 
-/// A program to start inside.
+/// A program to start inside, as the uid and gid that all but process 1 has there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Start {
+pub struct Launch {
     /// The warden's own number for it.
     pub ticket: u64,
     /// Absolute path, or a name that is looked up in `/usr/local/bin:/usr/bin:/usr/sbin`.
@@ -41,14 +63,20 @@ pub struct Start {
     pub argv: Vec<String>,
     /// The whole environment, each entry `NAME=value`.
     pub env: Vec<String>,
-    /// Uid and gid inside; not 0.
-    pub uid: u32,
     /// Whether standard input comes along; without, it is `/dev/null` of the compartment's own, which process 1 opens.
     pub input: bool,
     /// Whether standard input is a terminal, to become the controlling one.
     pub terminal: bool,
     /// Which system calls it has, as far as the compartment has them.
     pub filter: Profile,
+}
+
+impl Launch {
+    /// One that nobody writes to, whose program is the first of its arguments.
+    pub fn command(ticket: u64, argv: Vec<String>, env: Vec<String>, needs: &Needs) -> Self {
+        let (program, filter) = (argv.first().cloned().unwrap_or_default(), Profile::Service(needs.clone()));
+        Self { ticket, program, argv, env, input: false, terminal: false, filter }
+    }
 }
 
 /// The filter of a program.
@@ -58,33 +86,4 @@ pub enum Profile {
     Service(Needs),
     /// What a virtual machine has.
     Machine,
-}
-
-/// How to start one instance of a service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launch {
-    /// Absolute path of its program.
-    pub program: String,
-    /// The whole argument vector.
-    pub argv: Vec<String>,
-    /// The whole environment.
-    pub env: Vec<String>,
-    /// What it asks for.
-    pub needs: Needs,
-}
-
-impl Launch {
-    /// The message that starts it under `ticket`.
-    pub fn start(&self, ticket: u64) -> Start {
-        Start {
-            ticket,
-            program: self.program.clone(),
-            argv: self.argv.clone(),
-            env: self.env.clone(),
-            uid: SERVICE_UID,
-            input: false,
-            terminal: false,
-            filter: Profile::Service(self.needs.clone()),
-        }
-    }
 }
