@@ -274,7 +274,7 @@ impl Server {
         self.partitions.iter_mut().for_each(|partition| partition.stop("the server ends"));
         let last_words = std::mem::take(&mut self.partitions).into_iter().filter_map(Partition::finish);
         self.last_words.extend(last_words);
-        for name in self.labels.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+        for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             self.end_label(&name);
         }
         // What nothing can kill ends with the host, if not before.

@@ -44,7 +44,7 @@ impl Server {
     /// These are in force from now on, and no others.
     pub(super) fn take_postures(&mut self, names: Vec<PostureName>, ticket: u64) {
         self.postures.in_force = Some(names);
-        let running: Vec<LabelName> = self.labels.iter().map(|(name, _)| name.clone()).collect();
+        let running: Vec<LabelName> = self.labels.keys().cloned().collect();
         for name in running {
             let label = self.site.label(&name);
             let turned = match (self.labels.get_mut(&name), label) {

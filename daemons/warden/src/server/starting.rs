@@ -144,8 +144,8 @@ impl Server {
     fn free_slots(&self, count: usize) -> Option<Vec<u16>> {
         let taken: BTreeSet<u16> = self
             .labels
-            .iter()
-            .flat_map(|(_, label)| label.slots.iter().copied())
+            .values()
+            .flat_map(|label| label.slots.iter().copied())
             .chain(self.ending_labels.slots())
             .collect();
         let mut free: Vec<u16> =
