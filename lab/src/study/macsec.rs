@@ -172,10 +172,6 @@ fn jobs() -> [(&'static str, String); 5] {
         format!("-F none -i {AT}/key -o BatchMode=yes -o HostKeyAlias=lab -o UserKnownHostsFile={AT}/known");
     let (ssh, https) = (SERVED[0].1, SERVED[1].1);
     let sftp = |batch: &str| format!("sftp {identity} -q -b {batch} -P {ssh} root@{SERVER}");
-    let (from, to) = (format!("{AT}/server/large"), format!("{AT}/client/large"));
-    let made = |file: &str| {
-        format!("[ -e {file} ] || dd if=/dev/urandom of={file} bs={LARGE} count=1 2>/dev/null\n")
-    };
     let name = "server.lab.example";
     let path = "PATH=/bin:/usr/bin:/usr/sbin\n";
     let there = format!("{path}cd {AT}/client || exit 1\n");
