@@ -1,7 +1,7 @@
 //! MACsec (IEEE 802.1AE) around the same protocols (`levee lab run macsec`): the network between two ends of one machine of `scripts/guest`'s, whose
 //! kernel has it, as the laboratory's host may not. There SSH, SFTP and HTTPS go over a link, over MACsec on it, over the kernel's ESP, and over both.
 
-use super::guest::File;
+use super::archive::File;
 use super::layers::{Kit, SERVED, SESSION};
 use std::io;
 use std::net::Ipv4Addr;
