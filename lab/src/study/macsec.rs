@@ -74,10 +74,11 @@ pub(super) fn commands(arm: &str) -> Option<Vec<String>> {
         ["server", "client"]
             .map(|end| format!("dd if=/dev/urandom of={AT}/{end}/large bs={LARGE} count=1 2>/dev/null")),
     );
-    // A first time, which is not measured; a server may still be starting.
-    for row in ["ssh", "https"] {
-        all.push(format!("n=0; until /bin/sh {AT}/jobs/{row} >/dev/null; do n=$((n+1)); [ $n -lt 10 ] || break; sleep 1; done; [ $n -lt 10 ]"));
-    }
+    // A server may still be starting.
+    let once = format!("/bin/sh {AT}/jobs/https >/dev/null");
+    all.push(format!(
+        "n=0; until {once}; do n=$((n+1)); [ $n -lt 10 ] || break; sleep 1; done; [ $n -lt 10 ]"
+    ));
     Some(all)
 }
 
