@@ -3,14 +3,13 @@
 
 use super::archive::File;
 use super::layers::{Kit, SERVED, SESSION};
-use std::io;
+use crate::netns::tool;
+use crate::operate::text;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::{fs, str};
-
-use crate::netns::tool;
-use crate::operate::text;
+use std::{fs, io, str};
 
 /// Where the files of both ends are in a machine.
 const AT: &str = "/kit";
@@ -127,11 +126,14 @@ pub(super) fn files() -> io::Result<Vec<File>> {
         }
     }
     let parts = PARTS.into_iter().filter(|part| Path::new(part).exists());
+    let mut needed = BTreeSet::new();
     for program in PROGRAMS.into_iter().chain(parts) {
-        all.push(File::read(Path::new(program), program)?);
-        for library in tool("ldd", &[program])?.split_whitespace().filter(|word| word.starts_with('/')) {
-            all.push(File::read(Path::new(library), library)?);
-        }
+        needed.insert(program.to_owned());
+        let said = tool("ldd", &[program])?;
+        needed.extend(said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned));
+    }
+    for path in &needed {
+        all.push(File::read(Path::new(path), path)?);
     }
     let users = "root:x:0:0:root:/kit/client:/bin/sh\nsshd:x:100:65534::/run/sshd:/bin/false\n\
                  nobody:x:65534:65534::/var/empty:/bin/false\n";
