@@ -77,6 +77,7 @@ pub struct Daemon {
     pub(crate) clock: Clock,
     pub(crate) machine: Sessions,
     pub(crate) audit: AuditLog,
+    /// Waits for what syncs the log, for as long as it is here.
     _synced: Option<Watched<Arc<OwnedFd>>>,
     pub(crate) counts: Counts,
     notes: Notes,

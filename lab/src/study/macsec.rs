@@ -1,16 +1,15 @@
 //! MACsec (IEEE 802.1AE) around the same protocols (`levee lab run macsec`): the network between two ends of one machine of `scripts/guest`'s, whose
 //! kernel has it, as the laboratory's host may not. There SSH, SFTP and HTTPS go over a link, over MACsec on it, over the kernel's ESP, and over both.
 
-use super::guest::File;
+use super::archive::File;
 use super::layers::{Kit, SERVED, SESSION};
-use std::io;
+use crate::netns::tool;
+use crate::operate::text;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::{fs, str};
-
-use crate::netns::tool;
-use crate::operate::text;
+use std::{fs, io, str};
 
 /// Where the files of both ends are in a machine.
 const AT: &str = "/kit";
@@ -74,10 +73,11 @@ pub(super) fn commands(arm: &str) -> Option<Vec<String>> {
         ["server", "client"]
             .map(|end| format!("dd if=/dev/urandom of={AT}/{end}/large bs={LARGE} count=1 2>/dev/null")),
     );
-    // A first time, which is not measured; a server may still be starting.
-    for row in ["ssh", "https"] {
-        all.push(format!("n=0; until /bin/sh {AT}/jobs/{row} >/dev/null; do n=$((n+1)); [ $n -lt 10 ] || break; sleep 1; done; [ $n -lt 10 ]"));
-    }
+    // A server may still be starting.
+    let once = format!("/bin/sh {AT}/jobs/https >/dev/null");
+    all.push(format!(
+        "n=0; until {once}; do n=$((n+1)); [ $n -lt 10 ] || break; sleep 1; done; [ $n -lt 10 ]"
+    ));
     Some(all)
 }
 
@@ -126,11 +126,14 @@ pub(super) fn files() -> io::Result<Vec<File>> {
         }
     }
     let parts = PARTS.into_iter().filter(|part| Path::new(part).exists());
+    let mut needed = BTreeSet::new();
     for program in PROGRAMS.into_iter().chain(parts) {
-        all.push(File::read(Path::new(program), program)?);
-        for library in tool("ldd", &[program])?.split_whitespace().filter(|word| word.starts_with('/')) {
-            all.push(File::read(Path::new(library), library)?);
-        }
+        needed.insert(program.to_owned());
+        let said = tool("ldd", &[program])?;
+        needed.extend(said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned));
+    }
+    for path in &needed {
+        all.push(File::read(Path::new(path), path)?);
     }
     let users = "root:x:0:0:root:/kit/client:/bin/sh\nsshd:x:100:65534::/run/sshd:/bin/false\n\
                  nobody:x:65534:65534::/var/empty:/bin/false\n";

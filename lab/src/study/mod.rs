@@ -5,6 +5,7 @@
 //! twice, in random order; the two give the noise floor ([`crate::analysis`]). What an arm is, and how a row is measured in it, is the
 //! study's own ([`Stand`]).
 
+mod archive;
 mod daemon;
 mod directions;
 mod emulated;

@@ -67,7 +67,19 @@ impl Syncer {
         match self.done.try_recv() {
             Ok(synced) => Some(synced),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err(io::Error::other("the thread that syncs is gone"))),
+            Err(TryRecvError::Disconnected) => Some(Err(gone())),
         }
     }
+
+    /// The same, waited for.
+    ///
+    /// # Errors
+    /// The disk's, or that nobody syncs any more.
+    pub fn end(&self) -> io::Result<()> {
+        self.done.recv().unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that syncs is gone")
 }

@@ -362,34 +362,38 @@ impl AuditLog {
 
     /// The thread has synced something, or could not.
     pub fn heard_syncer(&mut self) {
-        let Some(synced) = self.syncer.as_ref().and_then(Syncer::ended) else { return };
-        let Some(UnderWay { records, state, .. }) = self.under_way.take() else { return };
-        // What somebody waited for meanwhile has more on the disk.
-        let saved = synced.and_then(|()| match records > self.synced {
-            true => self.state.write_all_at(&*state, 0),
-            false => Ok(()),
-        });
-        match saved {
-            Ok(()) => self.synced = self.synced.max(records),
-            Err(error) => self.unsyncable(&error),
+        if let Some(synced) = self.syncer.as_ref().and_then(Syncer::ended) {
+            self.ended(synced);
         }
     }
 
-    fn unsyncable(&mut self, error: &std::io::Error) {
-        levee_ipc::say!("levee-sessiond: syncing the audit log: {error}");
-        self.broken = true;
+    /// What was under way has ended so.
+    fn ended(&mut self, synced: std::io::Result<()>) {
+        let Some(UnderWay { records, state, .. }) = self.under_way.take() else { return };
+        self.is_synced(records, synced.and_then(|()| self.state.write_all_at(&*state, 0)));
+    }
+
+    fn is_synced(&mut self, records: u64, synced: std::io::Result<()>) {
+        match synced {
+            Ok(()) => self.synced = records,
+            Err(error) => {
+                levee_ipc::say!("levee-sessiond: syncing the audit log: {error}");
+                self.broken = true;
+            }
+        }
     }
 
     /// Syncs what was written, and writes the next record's key over the last one's. False if the disk says no;
-    /// then it is never believed again.
+    /// then it is never believed again. What is under way is waited for: the kernel says once that a file could not be written (fsync(2)), and
+    /// has said it there if it was then.
     pub fn sync(&mut self) -> bool {
-        let under_way = self.under_way.as_ref().is_some_and(|sync| sync.records > self.synced);
-        if self.unsynced.take().is_some() || under_way {
+        if let (Some(syncer), Some(_)) = (&self.syncer, &self.under_way) {
+            let synced = syncer.end();
+            self.ended(synced);
+        }
+        if self.unsynced.take().is_some() {
             let synced = self.file.sync_data().and_then(|()| self.save());
-            match synced {
-                Ok(()) => self.synced = self.sealer.count(),
-                Err(error) => self.unsyncable(&error),
-            }
+            self.is_synced(self.sealer.count(), synced);
         }
         !self.broken
     }
