@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use common::Lab;
 use levee_warden::compartment::service::{Launch, Profile};
-use levee_warden::compartment::{Compartment, Event, Plan, SERVICE_UID, Store};
+use levee_warden::compartment::{Compartment, Event, Plan, Store};
 
 /// Status of a program that the kernel ends because of a system call: SIGSYS.
 const ENDED: u8 = 128 + 31;

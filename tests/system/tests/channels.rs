@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use levee_policy::site::{Need, Needs};
 use levee_policy::{Label, LabelName, Site};
 use levee_system::channel::{self, APART, separation};
-use places::{Room, probe_with, room};
+use places::{Probe, Room, room};
 use serde_json::json;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -155,10 +155,10 @@ fn across(
         .collect();
     let job = |end: &str| json!({"end": end, "channels": channels, "bits": bits});
     let (send, receive) = (job("send"), job("receive"));
-    let said = std::thread::scope(|scope| {
-        scope.spawn(|| probe_with(&mut above.compartment, "attack.py", &send, needs.clone()));
-        probe_with(&mut below.compartment, "attack.py", &receive, needs.clone())
-    });
+    let sender = Probe::start(&mut above.compartment, "attack.py", &send, needs.clone());
+    let receiver = Probe::start(&mut below.compartment, "attack.py", &receive, needs.clone());
+    let said = receiver.said(&mut below.compartment);
+    sender.said(&mut above.compartment);
     serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
 }
 

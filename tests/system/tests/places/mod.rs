@@ -73,6 +73,7 @@ pub fn room(
         (directory.join(format!("own-{number}.img")), directory.join(format!("below-{number}.img")));
     Store::create(&image, 8 << 20).unwrap();
     Store::create(&below, 8 << 20).unwrap();
+    scripts(&image);
     copies(site, &below, labels, label);
 
     let network = Network::new().unwrap();
@@ -90,9 +91,6 @@ pub fn room(
 
     let base =
         0x6000_0000 + (std::process::id() % 256) * 0x40_0000 + u32::try_from(number).unwrap() * 0x1_0000;
-    let probes = Path::new(env!("CARGO_MANIFEST_DIR")).join("probes");
-    let script =
-        |file: &str| (format!("/etc/levee-test/{file}"), fs::read_to_string(probes.join(file)).unwrap());
     let spec = Spec {
         label: name.clone(),
         cgroup: format!("levee-isolation/{}/{number}", std::process::id()),
@@ -102,9 +100,7 @@ pub fn room(
         hostname: "matrix".into(),
         hosts: Vec::new(),
         files: Files::Store { own: image.clone(), below: Some(below) },
-        extra: ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "attack.py"]
-            .map(script)
-            .to_vec(),
+        pages: false,
         scratch: 8 << 20,
         programs: Programs::Image(programs()),
         needs: needs.clone(),
@@ -193,6 +189,23 @@ fn vault(uid: u32, tun: &Queue, udp: &UdpSocket) -> (Child, Channel) {
     (child, ours)
 }
 
+/// The probes, in the label's own store.
+fn scripts(image: &Path) {
+    let store = Store::open(image).unwrap();
+    let mount = store.mount(Attributes::DATA, None).unwrap();
+    rustix::fs::mkdirat(mount.root(), "probes", 0o755.into()).unwrap();
+    let probes = Path::new(env!("CARGO_MANIFEST_DIR")).join("probes");
+    for name in ["common.py", "victim.py", "probe.py", "observe.py", "work.py", "attack.py"] {
+        write(&mount, &format!("probes/{name}"), &fs::read(probes.join(name)).unwrap());
+    }
+}
+
+fn write(mount: &Mount, path: &str, content: &[u8]) {
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    let fd = rustix::fs::openat(mount.root(), path, flags, 0o644.into()).unwrap();
+    fs::File::from(fd).write_all(content).unwrap();
+}
+
 /// The documents of every dominated label, as upflow leaves them.
 fn copies(site: &Site, image: &Path, labels: &[Label], label: &Label) {
     let store = Store::open(image).unwrap();
@@ -203,10 +216,7 @@ fn copies(site: &Site, image: &Path, labels: &[Label], label: &Label) {
         }
         let name = site.label_name(other).unwrap();
         rustix::fs::mkdirat(mount.root(), name.file_name(), 0o755.into()).unwrap();
-        let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
-        let path = format!("{}/doc.txt", name.file_name());
-        let fd = rustix::fs::openat(mount.root(), path, flags, 0o644.into()).unwrap();
-        fs::File::from(fd).write_all(name.as_str().as_bytes()).unwrap();
+        write(&mount, &format!("{}/doc.txt", name.file_name()), name.as_str().as_bytes());
     }
 }
 
@@ -247,7 +257,7 @@ pub fn run_with(
     stdout: &OwnedFd,
     needs: Needs,
 ) {
-    let mut argv = vec!["python3".to_owned(), "-B".into(), format!("/etc/levee-test/{}", arguments[0])];
+    let mut argv = vec!["python3".to_owned(), "-B".into(), format!("/srv/own/probes/{}", arguments[0])];
     argv.extend(arguments[1..].iter().map(|a| (*a).to_owned()));
     let env = vec!["PATH=/usr/bin".to_owned()];
     let program = "/usr/bin/python3".into();
@@ -260,21 +270,33 @@ pub fn run_with(
 
 /// Runs a script of `probes/` inside, hands it `world` as JSON, and answers all that it says.
 pub fn probe(compartment: &mut Compartment, script: &str, world: &Value) -> String {
-    probe_with(compartment, script, world, Needs::all())
+    Probe::start(compartment, script, world, Needs::all()).said(compartment)
 }
 
-/// The same by a service that asks for this.
-pub fn probe_with(compartment: &mut Compartment, script: &str, world: &Value, needs: Needs) -> String {
-    let (stdin, mut writer) = std::io::pipe().unwrap();
-    let (mut reader, stdout) = std::io::pipe().unwrap();
-    run_with(compartment, 2, &[script], &stdin.into(), &stdout.into(), needs);
-    let text = world.to_string();
-    let feed = std::thread::spawn(move || writer.write_all(text.as_bytes()).unwrap());
-    let mut said = String::new();
-    reader.read_to_string(&mut said).unwrap();
-    feed.join().unwrap();
-    assert_eq!(next(compartment), Event::Exited(2, 0), "the probe ends in good order: {said}");
-    said
+/// A script that runs inside and has been handed its world.
+pub struct Probe {
+    said: std::io::PipeReader,
+    feed: std::thread::JoinHandle<()>,
+}
+
+impl Probe {
+    /// Starts one as a service that asks for this.
+    pub fn start(compartment: &mut Compartment, script: &str, world: &Value, needs: Needs) -> Self {
+        let (stdin, mut writer) = std::io::pipe().unwrap();
+        let (said, stdout) = std::io::pipe().unwrap();
+        run_with(compartment, 2, &[script], &stdin.into(), &stdout.into(), needs);
+        let text = world.to_string();
+        Self { said, feed: std::thread::spawn(move || writer.write_all(text.as_bytes()).unwrap()) }
+    }
+
+    /// All that it says, once it has ended.
+    pub fn said(mut self, compartment: &mut Compartment) -> String {
+        let mut said = String::new();
+        self.said.read_to_string(&mut said).unwrap();
+        self.feed.join().unwrap();
+        assert_eq!(next(compartment), Event::Exited(2, 0), "the probe ends in good order: {said}");
+        said
+    }
 }
 
 pub fn next(compartment: &mut Compartment) -> Event {
