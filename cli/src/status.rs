@@ -522,7 +522,6 @@ pub mod tests {
                 services: vec![("web".into(), 1), ("mail".into(), 3)],
                 off: vec![("orders".into(), "posture `siege` has `orders` off".into())],
                 vault_starts: 2,
-                upflow: Vec::new(),
                 counters: vec![("documents not given upward: leased".into(), 4)],
             }],
             vaults: vec![(

@@ -3,7 +3,7 @@
 use crate::counts::Counts;
 use crate::daemon::{Daemon, Source};
 use crate::failed::Failed;
-use crate::{prices, worded};
+use crate::prices;
 use levee_daemon::{Bound, Events, Fatal, Outbox, Watched};
 use levee_ipc::Channel;
 use levee_ipc::mediator::SessiondToMediator;
@@ -330,7 +330,6 @@ impl Daemon {
     fn status(&self, mut compartments: Vec<CompartmentStatus>) -> ServerStatus {
         let now = self.now();
         for compartment in &mut compartments {
-            worded::left_behind(compartment);
             let counters = self.operators.mediated.get(&compartment.label).into_iter().flatten();
             compartment.counters.extend(counters.filter(|(_, count)| *count > 0).cloned());
         }

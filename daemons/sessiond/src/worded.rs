@@ -1,6 +1,7 @@
 //! What the warden has been told in numbers, in words for operators.
 
-use levee_ipc::warden::{CompartmentStatus, FramesState, Role};
+use levee_ipc::warden::{CompartmentStatus, FramesState, Role, UpflowCounters};
+use levee_policy::LabelName;
 
 /// How the frames were kept.
 pub fn frames(state: &FramesState) -> Vec<(String, u64)> {
@@ -16,16 +17,18 @@ pub fn frames(state: &FramesState) -> Vec<(String, u64)> {
     all.map(|(what, count)| (what.to_owned(), count)).into()
 }
 
-/// What upflow left behind, by stage and reason, beside what else is counted of a label.
-pub fn left_behind(compartment: &mut CompartmentStatus) {
-    let mut all = Vec::new();
-    for (role, counters) in std::mem::take(&mut compartment.upflow) {
-        let stage =
-            if role == Role::Snapshot { "documents not given upward" } else { "documents not received" };
-        all.extend(counters.left_behind().map(|(why, count)| (format!("{stage}: {why}"), count)));
+/// What upflow left behind, by stage and reason, before what else is counted of a label.
+pub fn left_behind(running: &mut [CompartmentStatus], upflow: &[(LabelName, Role, UpflowCounters)]) {
+    for compartment in running {
+        let mut all = Vec::new();
+        for (_, role, counters) in upflow.iter().filter(|(label, ..)| *label == compartment.label) {
+            let stage =
+                if *role == Role::Snapshot { "documents not given upward" } else { "documents not received" };
+            all.extend(counters.left_behind().map(|(why, count)| (format!("{stage}: {why}"), count)));
+        }
+        all.sort();
+        compartment.counters.splice(0..0, all);
     }
-    all.sort();
-    compartment.counters.splice(0..0, all);
 }
 
 /// What was rotated, and from which to which, of what `levee enrol rotate` wrote; and whether it is known to have ended. What cannot be read
@@ -45,6 +48,7 @@ pub fn rotation(text: &[u8], begun: bool) -> (String, bool, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_ipc::warden::IsolationForm;
 
     #[test]
     fn what_was_rotated_is_told_and_what_may_not_have_ended_or_cannot_be_read_is_told_so() {
@@ -60,12 +64,10 @@ mod tests {
             assert_eq!(told(unreadable, false), "keys: a rotation that cannot be read");
         }
     }
-    use levee_ipc::warden::{IsolationForm, UpflowCounters};
-
     #[test]
     fn what_each_stage_left_behind_has_its_reason_and_what_is_0_is_left_out() {
-        let mut status = CompartmentStatus {
-            label: "SECRET".parse().unwrap(),
+        let status = |label: &str| CompartmentStatus {
+            label: label.parse().unwrap(),
             form: IsolationForm::Compartment,
             slot: 1,
             init: 1,
@@ -74,24 +76,31 @@ mod tests {
             services: Vec::new(),
             off: Vec::new(),
             vault_starts: 1,
-            upflow: vec![
-                (Role::Copy, UpflowCounters { failed: 1, ..UpflowCounters::default() }),
-                (
-                    Role::Snapshot,
-                    UpflowCounters { leased: 4, files: 9, special: 2, ..UpflowCounters::default() },
-                ),
-            ],
             counters: vec![("dropped".to_owned(), 3)],
         };
-        left_behind(&mut status);
-        let told: Vec<(&str, u64)> =
-            status.counters.iter().map(|(what, count)| (what.as_str(), *count)).collect();
-        let expected = [
-            ("documents not given upward: leased", 4),
-            ("documents not given upward: neither file nor directory", 2),
-            ("documents not received: failed", 1),
-            ("dropped", 3),
+        let mut running = [status("SECRET"), status("UNCLASSIFIED")];
+        let upflow = [
+            (running[0].label.clone(), Role::Copy, UpflowCounters { failed: 1, ..UpflowCounters::default() }),
+            (
+                running[0].label.clone(),
+                Role::Snapshot,
+                UpflowCounters { leased: 4, files: 9, special: 2, ..UpflowCounters::default() },
+            ),
         ];
-        assert_eq!((told.as_slice(), status.upflow.len()), (&expected[..], 0));
+        left_behind(&mut running, &upflow);
+        let told = running.map(|status| {
+            status
+                .counters
+                .iter()
+                .map(|(what, count)| format!("{what}: {count}"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        });
+        let expected = [
+            "documents not given upward: leased: 4; documents not given upward: neither file nor directory: 2; \
+             documents not received: failed: 1; dropped: 3",
+            "dropped: 3",
+        ];
+        assert_eq!(told, expected);
     }
 }

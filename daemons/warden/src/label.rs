@@ -401,8 +401,13 @@ impl RunningLabel {
     }
 
     /// Takes what a stage of upflow has done.
-    pub fn upflow(&mut self, role: Role, counters: UpflowCounters) {
+    pub fn upflow_did(&mut self, role: Role, counters: UpflowCounters) {
         self.upflow.insert(role, counters);
+    }
+
+    /// What each stage of upflow has done.
+    pub fn upflow(&self) -> impl Iterator<Item = (Role, UpflowCounters)> {
+        self.upflow.iter().map(|(role, counters)| (*role, *counters))
     }
 
     /// As operators see it.
@@ -423,7 +428,6 @@ impl RunningLabel {
             services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
             off: self.off.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             vault_starts: self.vault_starts,
-            upflow: self.upflow.iter().map(|(role, counters)| (*role, *counters)).collect(),
             counters: Vec::new(),
         }
     }

@@ -349,7 +349,7 @@ impl Server {
                 Heard::Guard(said) => self.guard_said(key, said),
                 Heard::Upflow(counters) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
-                        label.upflow(key.role, counters);
+                        label.upflow_did(key.role, counters);
                     }
                 }
                 Heard::Tpe(_) | Heard::Layer(_) => {
@@ -381,6 +381,9 @@ impl Server {
             status
         });
         let running = status.collect();
+        let stages =
+            self.labels.iter().flat_map(|(name, label)| label.upflow().map(|(r, c)| (name.clone(), r, c)));
+        let upflow = stages.collect();
         let mut steering = outer::dropped(&self.tunnels);
         steering.extend(self.networks.counters());
         let of = |one: &Partition| self.networks.at(one.log_name()).map(Attached::counters);
@@ -389,7 +392,14 @@ impl Server {
         let alarms = self.alarms();
         let partitions = self.partitions.iter().map(Partition::status).collect();
         let frames = self.site.frames().map(|_| self.framed.state());
-        self.tell_sessiond(LabelEvent::Compartments { running, partitions, steering, frames, alarms });
+        self.tell_sessiond(LabelEvent::Compartments {
+            running,
+            upflow,
+            partitions,
+            steering,
+            frames,
+            alarms,
+        });
         self.networks.count(&mut self.processes.waits);
         // What they answer is told the next time: nobody is waited for.
         self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)).for_each(upflow::ask);

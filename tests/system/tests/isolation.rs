@@ -200,6 +200,7 @@ fn unharmed(places: &mut [Running]) {
             "..".to_owned(),
             "dir".to_owned(),
             "doc.txt".to_owned(),
+            "probes".to_owned(),
             format!("by-{}", place.number),
             format!("directory-by-{}", place.number),
         ];

@@ -99,9 +99,10 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments { running, partitions, steering, frames, alarms } => {
+            LabelEvent::Compartments { mut running, upflow, partitions, steering, frames, alarms } => {
                 self.begin_federation(!running.is_empty());
                 self.sweep(&running);
+                worded::left_behind(&mut running, &upflow);
                 let steering = steering.into_iter().chain(frames.iter().flat_map(worded::frames)).collect();
                 self.operators.compartments(running, partitions, steering, alarms);
             }

@@ -157,13 +157,13 @@ impl StandIns {
                     services: Vec::new(),
                     off: Vec::new(),
                     vault_starts: 1,
-                    upflow: Vec::new(),
                     counters: Vec::new(),
                 };
                 let running = shared.vaults.keys().map(status).collect();
                 let steering = vec![("an SPI that none may have".to_owned(), 3)];
                 self.say(LabelEvent::Compartments {
                     running,
+                    upflow: Vec::new(),
                     partitions: Vec::new(),
                     steering,
                     frames: None,

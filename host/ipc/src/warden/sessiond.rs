@@ -178,6 +178,8 @@ pub enum LabelEvent {
     Compartments {
         /// Each compartment.
         running: Vec<CompartmentStatus>,
+        /// What each stage of upflow has done that serves one of them.
+        upflow: Vec<(LabelName, Role, UpflowCounters)>,
         /// Each partition, whether it runs or not.
         partitions: Vec<PartitionStatus>,
         /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
@@ -296,8 +298,6 @@ pub struct CompartmentStatus {
     pub off: Vec<(String, String)>,
     /// How often its vault was started.
     pub vault_starts: u32,
-    /// What the stages of upflow have done that serve it.
-    pub upflow: Vec<(Role, UpflowCounters)>,
-    /// What was dropped at its single-level networks, by reason; what is 0 is left out.
+    /// What upflow left behind and what was dropped at its single-level networks, by reason; what is 0 is left out.
     pub counters: Vec<(String, u64)>,
 }
