@@ -13,12 +13,17 @@ use std::time::Duration;
 
 /// Runs a study in three blocks of short trials; answers its directory.
 fn smallest(dir: &Path, name: &str, rows: &[&str], arms: &[&str]) -> PathBuf {
-    smallest_of(dir, Study::named(name).unwrap().unwrap(), rows, arms)
+    smallest_of(dir, Study::named(name).unwrap().unwrap(), 3, rows, arms)
 }
 
-fn smallest_of(dir: &Path, mut study: Study, rows: &[&str], arms: &[&str]) -> PathBuf {
+/// The same in one block, where what is started for each block, or a tool's own time, is most of it.
+fn once(dir: &Path, name: &str, rows: &[&str], arms: &[&str]) -> PathBuf {
+    smallest_of(dir, Study::named(name).unwrap().unwrap(), 1, rows, arms)
+}
+
+fn smallest_of(dir: &Path, mut study: Study, blocks: usize, rows: &[&str], arms: &[&str]) -> PathBuf {
     let quick = study.forms.get_mut("quick").unwrap();
-    (quick.blocks, quick.seconds) = (3, 0.004);
+    (quick.blocks, quick.seconds) = (blocks, 0.004);
     quick.rows = Some(rows.iter().map(|r| (*r).to_owned()).collect());
     quick.arms = Some(arms.iter().map(|a| (*a).to_owned()).collect());
     let file = dir.join("study.toml");
@@ -93,7 +98,7 @@ fn small_operations_are_measured_under_a_kernel_of_its_own_and_cost_more_there()
         .iter_mut()
         .filter(|arm| arm.name == "machine")
         .for_each(|arm| arm.kernel_root = Some(root.clone()));
-    let run = smallest_of(dir.path(), study, &rows, &arms);
+    let run = smallest_of(dir.path(), study, 3, &rows, &arms);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
     let least = |arm: &str| {
@@ -113,7 +118,7 @@ fn what_the_kernels_own_labels_cost_is_measured_in_machines_with_and_without_the
     let mut study = Study::named("selinux").unwrap().unwrap();
     let made = fs::canonicalize(programs().join("../guest")).expect("run scripts/guest");
     study.arms.iter_mut().for_each(|arm| arm.guest = Some(made.clone()));
-    let run = smallest_of(dir.path(), study, &rows, &arms);
+    let run = smallest_of(dir.path(), study, 1, &rows, &arms);
     whole(&run, &rows, &arms);
 }
 
@@ -125,7 +130,7 @@ fn pages_go_over_macsec_and_esp_in_machines_whose_kernel_has_both() {
     let mut study = Study::named("macsec").unwrap().unwrap();
     let made = fs::canonicalize(programs().join("../guest")).expect("run scripts/guest");
     study.arms.iter_mut().for_each(|arm| arm.guest = Some(made.clone()));
-    let run = smallest_of(dir.path(), study, &rows, &arms);
+    let run = smallest_of(dir.path(), study, 1, &rows, &arms);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
     let least = |arm: &str, what: &str| {
@@ -192,7 +197,7 @@ fn each_kind_of_openssls_rows_is_measured_in_both_places() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["openssl/evp/sha1", "openssl/old/ghash", "openssl/sign/dsa1024", "openssl/verify/rsa1024"];
     let arms = ["plain", "compartment"];
-    let run = smallest(dir.path(), "labelled", &rows, &arms);
+    let run = once(dir.path(), "labelled", &rows, &arms);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
     // A kibibyte digested takes less than a signature.
@@ -205,7 +210,7 @@ fn connections_at_a_rate_are_answered_over_a_link_and_through_each_kind_of_vault
     let dir = tempfile::tempdir().unwrap();
     let rows = ["connections@200", "kept@1000", "stream"];
     let arms = ["link", "vault", "clear", "stacks", "chacha", "agreeing"];
-    let run = smallest(dir.path(), "vaulted", &rows, &arms);
+    let run = once(dir.path(), "vaulted", &rows, &arms);
     whole(&run, &rows, &arms);
     for s in samples(&run).unwrap().iter().filter(|s| s.row == "connections@200" && s.seconds.is_some()) {
         assert!(s.counted["errors, %"] < 100.0 && s.counted["answered in a second"] > 0.0, "{s:?}");
@@ -249,7 +254,7 @@ fn pages_go_within_wireguard_dtls_and_webrtc_and_over_a_bad_link_that_does_what_
     let dir = tempfile::tempdir().unwrap();
     let rows = ["https", "https~all"];
     let arms = ["bare", "wireguard", "dtls", "webrtc", "esp"];
-    let run = smallest(dir.path(), "layers", &rows, &arms);
+    let run = once(dir.path(), "layers", &rows, &arms);
     whole(&run, &rows, &arms);
     let all = samples(&run).unwrap();
     // What came out of the wire, in each trial of a row and an arm that succeeded.
@@ -308,7 +313,7 @@ fn throughput_is_measured_in_each_direction_over_the_devices_on_its_way_and_what
     rows.extend(["dev-nvm", "uvm-dev"].map(|way| format!("net/{way}/iperf3-tcp")));
     let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
     let arms = ["native", "compartment", "partition"];
-    let run = smallest(dir.path(), "partition", &rows, &arms);
+    let run = once(dir.path(), "partition", &rows, &arms);
     whole(&run, &rows, &arms);
     let (all, m) = (samples(&run).unwrap(), manifest(&run).unwrap());
     let of = |arm: &str| -> BTreeSet<&str> {

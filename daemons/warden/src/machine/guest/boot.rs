@@ -1,13 +1,13 @@
 //! From the kernel's first process to a system in which a compartment can be built, and the end of it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use levee_sys::mount::{Attributes, Mount, make_private};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::{mount_bind, mount_move};
 use rustix::system::RebootCommand;
 
@@ -54,19 +54,19 @@ fn load_modules() -> Result<(), String> {
     Ok(())
 }
 
-/// Opens one of the machine's ports.
+/// Opens one of the machine's ports. Its driver makes the device's node before the device can be opened by it (`add_port` in
+/// `drivers/char/virtio_console.c`): neither is an error yet.
 pub fn port(number: u32) -> Result<OwnedFd, String> {
     let path = format!("/dev/vport0p{number}");
     let until = Instant::now() + PATIENCE;
-    while !Path::new(&path).exists() {
-        if Instant::now() > until {
-            return Err(format!("{path} does not appear"));
+    loop {
+        match rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()) {
+            Err(Errno::NOENT | Errno::NXIO) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            opened => return opened.map_err(|e| format!("open {path}: {e}")),
         }
-        std::thread::sleep(Duration::from_millis(5));
     }
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).map_err(|e| e.to_string())?;
-    let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path);
-    Ok(file.map_err(|e| format!("open {path}: {e}"))?.into())
 }
 
 /// Writes everything to the disks and ends the machine. (It is told not to start again, so this is its end.)
