@@ -284,8 +284,10 @@ impl Study {
         let arm = |name: &String| s.arms.iter().any(|a| a.name == *name);
         let row = |id: &String| s.rows().any(|(_, r)| r.id == *id);
         for (name, form) in &s.forms {
-            if form.blocks < 3 || !(form.seconds > 0.0 && form.seconds <= 600.0) {
-                return Err(format!("form {name}: at least three blocks, of trials of at most 600 s"));
+            if form.blocks == 0 || !(form.seconds > 0.0 && form.seconds <= 600.0) {
+                return Err(format!(
+                    "form {name}: at least one block (three, to tell anything), of trials of at most 600 s"
+                ));
             }
             if let Some(what) = form.arms.iter().flatten().find(|a| !arm(a)) {
                 return Err(format!("form {name}: there is no arm {what:?}"));
