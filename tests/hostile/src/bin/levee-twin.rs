@@ -123,15 +123,15 @@ fn mediator(warden: &Channel, round: u32) {
     }
 }
 
-/// What carries a channel: counts one thing, by a name as long as a message may be.
+/// What carries a channel: counts by names that fill a message, which is too large with what somebody adds to each.
 fn channel(warden: &Channel) {
     drop(kit::<ChannelPart>(warden));
     let _ = warden.send(&Said::<Counted>::Ready);
     loop {
         match warden.recv::<Order<ChannelPart>>().map(|got| got.message) {
             Ok(Order::Give(ChannelPart::Report)) => {
-                let counted = Counted(vec![("x".repeat(65_000), 1)]);
-                let _ = warden.send(&Said::Says(counted));
+                let counted = (0..24).map(|number| (format!("{number:02}{}", "x".repeat(2_710)), 1));
+                let _ = warden.send(&Said::Says(Counted(counted.collect())));
             }
             Ok(Order::Give(_) | Order::Begin(_)) => {}
             Ok(Order::Stop) | Err(_) => std::process::exit(0),
