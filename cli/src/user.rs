@@ -209,12 +209,23 @@ fn write(directory: &Path, name: &UserName, content: &[u8], replace: bool) -> io
     files::directory(directory)?;
     // sessiond, which puts there what people have chosen, does so under this lock, and only in the place of what it has looked at.
     let lock = Lock::within(directory, OTHERS)?;
-    let _lock = lock.ok_or_else(|| io::Error::other("something else is changing credentials there"))?;
+    let _lock = lock.ok_or_else(|| io::Error::other(held(Lock::holder(directory))))?;
     files::write(&directory.join(name.as_str()), content, Mode::Private, replace)?;
     // While levee is up the directory is sessiond's, under a uid of its own; at the next start all in it is
     // given to sessiond again.
     let owner = std::fs::metadata(directory)?;
     std::os::unix::fs::lchown(directory.join(name.as_str()), Some(owner.uid()), Some(owner.gid()))
+}
+
+/// Why nothing was changed. sessiond, taken over, could keep the lock for as long as it lives.
+fn held(holder: Option<u32>) -> String {
+    let what = "changing credentials there";
+    let Some(process) = holder else { return format!("something else is {what}") };
+    let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    let name = output::shown(name.trim());
+    format!(
+        "process {process} ({name}) is {what}: if it does not end that, kill it (levee starts its own anew)"
+    )
 }
 
 fn hash(password: &[u8]) -> io::Result<Zeroizing<String>> {
@@ -267,6 +278,18 @@ mod tests {
         assert!(Argon2::default().verify_password(b"correct house", &parsed).is_err());
         let mode = std::fs::metadata(directory.path().join("ada")).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn whoever_keeps_the_lock_is_named_and_nothing_is_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let ada = UserName::new("ada").unwrap();
+        let held = Lock::at(directory.path()).unwrap();
+        let why = store(directory.path(), &ada, b"correct horse", false).unwrap_err().to_string();
+        assert!(why.starts_with(&format!("process {} (", std::process::id())), "{why}");
+        assert!(!directory.path().join("ada").exists());
+        drop(held);
+        store(directory.path(), &ada, b"correct horse", false).unwrap();
     }
 
     #[test]

@@ -190,6 +190,48 @@ fn no_server_has_more_sessions_here_than_its_share() {
 }
 
 #[test]
+fn whoever_keeps_two_servers_from_hearing_each_other_again_and_again_has_sessions_appear_only_so_often() {
+    let names: Vec<String> = (0..14).map(|n| format!("s{n}.example")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut site = Site::of(&names);
+    let now = site.now;
+    for number in 0..1_000 {
+        site.machines[1].1.publish(&record(number, &format!("ws{number}")), now);
+    }
+    let appeared = |site: &mut Site| {
+        let is_here =
+            |(of, said): &&(_, Said)| *of == name("s0.example") && matches!(said, Said::Appeared(_));
+        let count = site.said.iter().filter(is_here).count();
+        site.said.clear();
+        count
+    };
+    (0..20).for_each(|_| site.turn());
+    assert_eq!((site.one().shown().2, appeared(&mut site)), (1_000, 1_000));
+    // The second server is not heard for longer than a lease, and then it is: ten times.
+    let (from, mut all) = (site.now, 0);
+    for time in 0..10 {
+        site.hidden = Some(name("s1.example"));
+        let until = site.now.after(TTL * 2);
+        while site.now < until {
+            site.turn();
+        }
+        assert_eq!(site.one().shown().2, 0, "{time}");
+        site.hidden = None;
+        (0..20).for_each(|_| site.turn());
+        all += appeared(&mut site);
+        assert!(time > 0 || site.one().shown().2 == 1_000, "once costs nothing");
+    }
+    let minutes = usize::try_from(site.now.since(from).as_secs() / 60 + 1).unwrap();
+    // Two shares less the thousand of before, and a quarter of one a minute.
+    assert!(all <= 1_048 + minutes * 256, "{all} in {minutes} minutes");
+    // When that is over all of them are there again, as soon as so many may appear.
+    while site.one().shown().2 < 1_000 {
+        site.turn();
+        assert!(site.now < from.after(Duration::from_secs(600)), "{}", site.one().shown().2);
+    }
+}
+
+#[test]
 fn of_more_sessions_than_there_is_room_for_others_are_used_when_some_are_over_or_rest() {
     let names: Vec<String> = (0..14).map(|n| format!("s{n}.example")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -380,7 +380,7 @@ fn a_server_that_is_cut_off_waits_for_what_it_cuts_and_for_what_it_has_granted_a
         // The third is never heard of: what this server's run before may have granted it is over after a lease.
         let machines =
             vec![(name(ONE), of(ONE, [TWO, "three.example"])), (name(TWO), of(TWO, [ONE, "three.example"]))];
-        let mut site = Site { machines, now: begin, said: vec![], last: vec![] };
+        let mut site = Site { machines, now: begin, said: vec![], last: vec![], hidden: None };
         for (_, machine) in &mut site.machines {
             machine.tick(begin);
             machine.joined(1, begin);

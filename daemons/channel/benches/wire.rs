@@ -4,7 +4,7 @@
 //! Needs root, ip and nft. `cargo bench --bench wire`, or `make bench`. Writer, reader and both processes share the host's processors.
 
 use levee_ipc::Channel;
-use levee_ipc::warden::channel::{ChannelPart, Shape, Wire};
+use levee_ipc::warden::channel::{ChannelPart, Counted, Shape, Wire};
 use levee_ipc::warden::{Order, Place, Said};
 use levee_sys::net::Net;
 use levee_sys::pidfd::Child;
@@ -61,7 +61,7 @@ fn start(wire: Wire, socket: &OwnedFd, part: ChannelPart, end: &OwnedFd) -> Runn
     let all = if wire.sends { &all[..2] } else { &all };
     control.send_with(&Order::Give(ChannelPart::Wire(wire)), all).expect("it reads");
     control.send(&Order::<ChannelPart>::Begin(Place::Server)).expect("it reads");
-    let said = control.recv::<Said<Vec<(String, u64)>>>().expect("it says that it is ready").message;
+    let said = control.recv::<Said<Counted>>().expect("it says that it is ready").message;
     assert!(matches!(said, Said::Ready), "{said:?}");
     control.send_with(&Order::Give(part), &[end.as_fd()]).expect("it reads");
     Running { _child: child, control }
@@ -70,8 +70,10 @@ fn start(wire: Wire, socket: &OwnedFd, part: ChannelPart, end: &OwnedFd) -> Runn
 /// What it has counted.
 fn counted(running: &Running, what: &str) -> u64 {
     running.control.send(&Order::Give(ChannelPart::Report)).expect("it reads");
-    match running.control.recv::<Said<Vec<(String, u64)>>>().expect("it answers").message {
-        Said::Says(all) => all.into_iter().find(|(name, _)| name == what).map_or(0, |(_, count)| count),
+    match running.control.recv::<Said<Counted>>().expect("it answers").message {
+        Said::Says(Counted(all)) => {
+            all.into_iter().find(|(name, _)| name == what).map_or(0, |(_, count)| count)
+        }
         Said::Ready => 0,
     }
 }

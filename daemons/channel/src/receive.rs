@@ -5,7 +5,7 @@ use crate::far::{self, Far};
 use crate::filter::FILTER;
 use levee_aead::Library;
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
-use levee_ipc::warden::channel::{self, ChannelPart, Shape};
+use levee_ipc::warden::channel::{self, ChannelPart, Counted, Shape};
 use levee_oneway::{Heard, Reached, Receiver};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::udp;
@@ -93,7 +93,9 @@ fn hear(warden: &mut Warden<ChannelPart>, above: &mut Above, wire: &mut Wire) ->
                 Ok(keys) => wire.receiver.rekey(keys),
                 Err(_) => wire.no_keys += 1,
             },
-            Order::Take(ChannelPart::Report, _) => warden.say([above.all(), wire.counted()].concat()),
+            Order::Take(ChannelPart::Report, _) => {
+                warden.say(Counted([above.all(), wire.counted()].concat()))
+            }
             Order::Take(part, _) => return Err(Warden::unwanted(&part)),
         }
     }

@@ -7,7 +7,7 @@ use levee_aead::Library;
 use levee_daemon::below::{Below, Dropped};
 use levee_daemon::pace::{Pace, Turns};
 use levee_daemon::{Beginning, Descriptors, Events, Fatal, Order, Warden};
-use levee_ipc::warden::channel::{self, ChannelPart, Shape};
+use levee_ipc::warden::channel::{self, ChannelPart, Counted, Shape};
 use levee_oneway::{Run, Sender};
 use levee_sys::sandbox::Sandbox;
 use levee_sys::udp;
@@ -159,7 +159,7 @@ fn hear(
                     counts.no_keys += 1;
                 }
             }
-            Order::Take(ChannelPart::Report, _) => warden.say(counts.all()),
+            Order::Take(ChannelPart::Report, _) => warden.say(Counted(counts.all())),
             Order::Take(part, _) => return Err(Warden::unwanted(&part)),
         }
     }

@@ -5,7 +5,7 @@ use crate::filter::FILTER;
 use levee_daemon::below::Below;
 use levee_daemon::pace::{Pace, Turns};
 use levee_daemon::{Beginning, Events, Fatal, Order, Warden};
-use levee_ipc::warden::channel::{ChannelPart, Shape};
+use levee_ipc::warden::channel::{ChannelPart, Counted, Shape};
 use levee_sys::sandbox::Sandbox;
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ fn hear(
             Order::Stop => return Ok(false),
             Order::Take(ChannelPart::Below, with) => below.came(with.one()?, events, Source::Below)?,
             Order::Take(ChannelPart::Above, with) => above.came(with.one()?),
-            Order::Take(ChannelPart::Report, _) => warden.say(above.all()),
+            Order::Take(ChannelPart::Report, _) => warden.say(Counted(above.all())),
             Order::Take(part, _) => return Err(Warden::unwanted(&part)),
         }
     }

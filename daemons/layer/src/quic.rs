@@ -5,12 +5,13 @@ use crate::crypto::{Client, Own, Reset, ServerTls, Tokens};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event, IdleTimeout,
-    Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, EndpointEvent,
+    Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -103,9 +104,17 @@ pub enum News {
 struct Linked {
     connection: Connection,
     from: IpAddr,
+    since: Instant,
     due: Option<Instant>,
     up: bool,
+    /// It is over.
     told: bool,
+}
+
+impl Linked {
+    fn is_under_way(&self) -> bool {
+        !self.up && !self.told
+    }
 }
 
 /// Who could not be let in, and what was not passed on.
@@ -159,6 +168,14 @@ fn share(address: IpAddr) -> IpAddr {
     }
 }
 
+/// The network that one stranger may have many shares of: a /24 of IPv4, a /48 of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & !0xff).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 80 << 80).into(),
+    }
+}
+
 impl Quic {
     /// A server's end.
     ///
@@ -207,12 +224,12 @@ impl Quic {
         config.transport_config(transport(true)?);
         let (handle, connection) =
             self.endpoint.connect(now, config, server, name).map_err(|e| e.to_string())?;
-        self.keep(handle, connection, server.ip());
+        self.keep(now, handle, connection, server.ip());
         Ok(handle)
     }
 
-    fn keep(&mut self, handle: Handle, connection: Connection, from: IpAddr) {
-        let linked = Linked { connection, from: share(from), due: None, up: false, told: false };
+    fn keep(&mut self, since: Instant, handle: Handle, connection: Connection, from: IpAddr) {
+        let linked = Linked { connection, from: share(from), since, due: None, up: false, told: false };
         self.linked.insert(handle.0, linked);
         self.touched.insert(handle.0);
     }
@@ -257,15 +274,17 @@ impl Quic {
             }
             return;
         }
-        let under_way = || self.linked.values().filter(|linked| !linked.up);
+        let under_way = || self.linked.values().filter(|linked| linked.is_under_way());
         let of_one = under_way().filter(|linked| linked.from == share(from)).count();
-        if self.linked.len() >= MOST || under_way().count() >= MOST_HANDSHAKES || of_one >= MOST_OF_ONE {
-            self.counts.refused = self.counts.refused.saturating_add(1);
+        let crowded = under_way().count() >= MOST_HANDSHAKES;
+        let is_full = of_one >= MOST_OF_ONE || crowded || self.linked.len() >= MOST;
+        self.counts.refused = self.counts.refused.saturating_add(u64::from(is_full));
+        if is_full && (of_one >= MOST_OF_ONE || !self.make_room(crowded)) {
             // Silently: whoever means it tries again.
             return self.endpoint.ignore(incoming);
         }
         match self.endpoint.accept(incoming, now, &mut self.buffer, None) {
-            Ok((handle, connection)) => self.keep(handle, connection, from),
+            Ok((handle, connection)) => self.keep(now, handle, connection, from),
             Err(error) => {
                 if let Some(response) = error.response {
                     let bytes = self.buffer.get(..response.size).unwrap_or_default();
@@ -273,6 +292,28 @@ impl Quic {
                 }
             }
         }
+    }
+
+    /// Where handshakes, or all that there is, are at their bound, one gives way: what is over, else the oldest handshake of the network that has
+    /// the most under way. So who begins many is in their own way. False if there are tunnels alone.
+    fn make_room(&mut self, of_handshakes: bool) -> bool {
+        let mut networks: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for linked in self.linked.values().filter(|linked| linked.is_under_way()) {
+            *networks.entry(network(linked.from)).or_default() += 1;
+        }
+        let may = |linked: &Linked| linked.is_under_way() || linked.told && !of_handshakes;
+        let all = self.linked.iter().filter(|(_, linked)| may(linked));
+        let rank =
+            |linked: &Linked| (linked.told, networks.get(&network(linked.from)), Reverse(linked.since));
+        let Some(number) = all.max_by_key(|(_, linked)| rank(linked)).map(|(number, _)| *number) else {
+            return false;
+        };
+        if let Some(due) = self.linked.remove(&number).and_then(|linked| linked.due) {
+            self.due.remove(&(due, number));
+        }
+        self.touched.remove(&number);
+        self.endpoint.handle_event(ConnectionHandle(number), EndpointEvent::drained());
+        true
     }
 
     /// When to call [`Quic::work`] at the latest.
@@ -293,10 +334,11 @@ impl Quic {
         linked.connection.datagrams().send(datagram.into(), true).is_ok()
     }
 
-    /// Ends a tunnel.
+    /// Ends a tunnel; nothing more is told of it.
     pub fn close(&mut self, now: Instant, handle: Handle) {
         if let Some(linked) = self.linked.get_mut(&handle.0) {
             linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
+            (linked.up, linked.told) = (false, true);
             self.touched.insert(handle.0);
         }
     }

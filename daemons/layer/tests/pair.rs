@@ -334,6 +334,41 @@ fn a_flood_before_the_handshake_has_no_memory_here_and_one_address_has_its_share
 }
 
 #[test]
+fn strangers_who_begin_and_never_go_on_keep_nobody_of_another_network_out() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let workstation = world.ends[1].0;
+    // As many addresses as all handshakes that there may be, of one network, each of which answers once.
+    for number in 0..quic::MOST_HANDSHAKES / quic::MOST_OF_ONE + 8 {
+        let at = SocketAddr::new(IpAddr::from([198, 51, 100, u8::try_from(number).unwrap()]), 50_000);
+        world.ends.push((at, authority.client("mallory")));
+    }
+    let step = |world: &mut World| {
+        let news = world.run(Duration::from_millis(1));
+        // Of what the server says they hear Retry alone.
+        let is_heard = |(from, to, datagram): &Sent| {
+            from.port() != 4433 || *to == workstation || datagram[0] & 0xf0 == 0xf0
+        };
+        world.wire.retain(is_heard);
+        ups(&news, 0).len()
+    };
+    for _ in 0..quic::MOST_OF_ONE {
+        for end in 2..world.ends.len() {
+            world.connect(end);
+        }
+        assert_eq!((0..20).map(|_| step(&mut world)).sum::<usize>(), 0);
+    }
+    assert_eq!(world.server().count(), quic::MOST_HANDSHAKES);
+    world.connect(1);
+    let mut up = 0;
+    for _ in 0..500 {
+        up += step(&mut world);
+    }
+    assert_eq!(up, 1, "{:?}", world.server().counts);
+    assert!(world.server().count() <= quic::MOST_HANDSHAKES + 1);
+}
+
+#[test]
 fn whatever_bytes_come_nothing_passes_but_what_was_sent() {
     let authority = Authority::new();
     let mut world = two(authority.server(), authority.client("ws1"));

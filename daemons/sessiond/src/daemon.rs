@@ -373,6 +373,7 @@ impl Daemon {
             SessiondPart::Operators => self.operators.listen(with.one()?, &mut self.events)?,
             SessiondPart::Revocations => self.revocations(&with.one()?),
             SessiondPart::FederationRevocations => self.revoked_servers(&with.one()?),
+            SessiondPart::Running => self.hear_running(with.one()?),
             SessiondPart::Label(event) => self.hear_label(event),
             part @ (SessiondPart::Site
             | SessiondPart::Directory

@@ -375,7 +375,7 @@ impl Daemon {
     }
 }
 
-/// The status, with fewer rows where they would not fit one message; the counts beside them stay whole.
+/// The status, with fewer rows where they would not fit one message; the numbers beside them stay whole.
 fn fitting(mut status: ServerStatus) -> Answer {
     let mut rows = MAX_SESSIONS;
     loop {
@@ -391,6 +391,11 @@ fn fitting(mut status: ServerStatus) -> Answer {
         status.vaults.truncate(rows.max(1));
         status.sessions.truncate(rows);
         status.compartments.truncate(rows);
+        // What is in trouble stays the longest.
+        status.counters.truncate(rows * 2);
+        status.steering.truncate(rows * 2);
+        status.partitions.truncate(rows * 4);
+        status.alarms.truncate(rows * 4);
     }
 }
 
@@ -435,5 +440,42 @@ mod tests {
         let Answer::Status(status) = answer else { panic!("not a status") };
         assert_eq!(status.session_count, 10_000);
         assert!(!status.sessions.is_empty() && !status.vaults.is_empty());
+    }
+
+    #[test]
+    fn a_status_in_which_every_process_says_as_much_as_it_may_fits_one_message() {
+        let label = LabelName::new("SECRET").unwrap();
+        let counts = |most: u64| (0..most).map(|n| (format!("{n:\u{fc}<64}"), u64::MAX)).collect::<Vec<_>>();
+        let vault = Report { counters: counts(64), ..Report::default() };
+        let partition = PartitionStatus {
+            name: "exporter".parse().unwrap(),
+            label: label.clone(),
+            state: format!("off: {}", "\u{20ac}".repeat(300)),
+            init: 0,
+            age: 0,
+            starts: 9,
+            weight: 100,
+            cpu_percent: 100,
+            reserved: 0,
+        };
+        let status = ServerStatus {
+            site: "harbour".parse().unwrap(),
+            sessions: Vec::new(),
+            session_count: 10_000,
+            compartments: Vec::new(),
+            partitions: vec![partition; 64],
+            vaults: vec![(label, vault); MAX_VAULTS],
+            counters: counts(256),
+            steering: counts(64 * 64),
+            alarms: vec!["\u{20ac}".repeat(400); 64],
+            audit_records: 9,
+            postures: Vec::new(),
+            moving: false,
+            federation: None,
+        };
+        let answer = fitting(status);
+        assert!(postcard::to_allocvec(&answer).unwrap().len() <= levee_ipc::MAX_MESSAGE);
+        let Answer::Status(status) = answer else { panic!("not a status") };
+        assert!(!status.alarms.is_empty() && !status.partitions.is_empty() && !status.counters.is_empty());
     }
 }

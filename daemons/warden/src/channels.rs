@@ -210,7 +210,7 @@ impl Way {
 
     /// What it has carried, as it said last.
     pub fn counted(&mut self, counted: Vec<(String, u64)>) {
-        self.counted = counted.into_iter().take(24).collect();
+        self.counted = counted;
     }
 
     /// What it has carried, for operators.

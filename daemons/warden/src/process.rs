@@ -9,8 +9,8 @@ use crate::uids::Uids;
 use levee_ipc::warden::guard::GuardSays;
 use levee_ipc::warden::signer::Unusable;
 use levee_ipc::warden::{
-    FramesState, LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest, TpeRequest,
-    UpflowCounters,
+    Counted, FramesState, LayerState, Nothing, Order, Part, Peer, Place, Role, Said, SessiondRequest,
+    TpeRequest, UpflowCounters,
 };
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use levee_sys::cgroup::Cgroup;
@@ -66,7 +66,7 @@ pub enum Heard {
     /// A stage of upflow.
     Upflow(UpflowCounters),
     /// A channel between partitions: what it has carried.
-    Channel(Vec<(String, u64)>),
+    Channel(Counted),
     /// What keeps the frames: how it went.
     Frames(FramesState),
     /// A guard.

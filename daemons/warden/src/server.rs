@@ -38,7 +38,7 @@ use crate::{Fatal, log, outer, selinux, stacks, state, upflow};
 use levee_daemon::TURN;
 use levee_ipc::signer::Use;
 use levee_ipc::warden::sessiond::SessiondPart;
-use levee_ipc::warden::{LabelEvent, Place, Role, SessiondRequest};
+use levee_ipc::warden::{Counted, LabelEvent, Place, Role, SessiondRequest, WhatRuns};
 use levee_ipc::{Received, Secret};
 use levee_policy::site::HostPpk;
 use levee_policy::{HostName, LabelName, Site};
@@ -345,7 +345,7 @@ impl Server {
                 Heard::Unusable(why) => return self.unusable(why),
                 Heard::Sessiond(request) => self.request(request),
                 Heard::Frames(state) => self.framed.said(state),
-                Heard::Channel(counted) => self.channel_said(key, counted),
+                Heard::Channel(Counted(counted)) => self.channel_said(key, counted),
                 Heard::Guard(said) => self.guard_said(key, said),
                 Heard::Upflow(counters) => {
                     if let Some(label) = key.label.as_ref().and_then(|label| self.labels.get_mut(label)) {
@@ -392,14 +392,13 @@ impl Server {
         let alarms = self.alarms();
         let partitions = self.partitions.iter().map(Partition::status).collect();
         let frames = self.site.frames().map(|_| self.framed.state());
-        self.tell_sessiond(LabelEvent::Compartments {
-            running,
-            upflow,
-            partitions,
-            steering,
-            frames,
-            alarms,
-        });
+        let all = WhatRuns { running, upflow, partitions, steering, frames, alarms };
+        // A file: no number of labels makes it too large, nor what any process says.
+        match (sealed("what runs", &all.octets()), self.processes.get(&Key::of(Role::Sessiond))) {
+            (Ok(file), Some(sessiond)) => drop(sessiond.tell(SessiondPart::Running, &[file.as_fd()])),
+            (Err(e), _) => log!("what runs cannot be told: {e}"),
+            _ => {}
+        }
         self.networks.count(&mut self.processes.waits);
         // What they answer is told the next time: nobody is waited for.
         self.processes.iter().filter(|p| upflow::ROLES.contains(&p.key.role)).for_each(upflow::ask);

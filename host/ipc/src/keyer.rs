@@ -111,6 +111,7 @@ pub enum FromKeyer {
         /// The label that it asked for, where it could be one.
         label: Option<LabelName>,
         /// Why.
+        #[serde(deserialize_with = "crate::said::reason")]
         reason: String,
     },
     /// Server: a revocation list that has come names the certificate of this host, which had an IKE SA until now.
@@ -128,7 +129,7 @@ pub enum FromKeyer {
     /// Server: passes for those who are signed on; unasked when sessiond is new to this keyer.
     Passes(Vec<Pass>),
     /// What was dropped or failed since the last such message, by reason.
-    Dropped(Vec<(String, u64)>),
+    Dropped(#[serde(deserialize_with = "crate::said::counts")] Vec<(String, u64)>),
     /// Workstation: the vault has its first keys for this session.
     Completed(SessionId),
     /// Workstation: there are no keys for this session and none can be had.
@@ -136,6 +137,7 @@ pub enum FromKeyer {
         /// The session.
         session: SessionId,
         /// Why, for the person.
+        #[serde(deserialize_with = "crate::said::reason")]
         reason: String,
     },
 }

@@ -45,6 +45,7 @@ pub mod log;
 pub mod mediator;
 pub mod operator;
 mod room;
+mod said;
 pub mod sealed;
 mod secret;
 pub mod signer;

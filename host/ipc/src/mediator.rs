@@ -77,7 +77,7 @@ pub enum MediatorToSessiond {
     /// Answer to [`SessiondToMediator::Ping`].
     Pong(u64),
     /// What was passed on and what was refused: counter names and values since the mediator's start.
-    Report(Vec<(String, u64)>),
+    Report(#[serde(deserialize_with = "crate::said::counts")] Vec<(String, u64)>),
     /// Somebody of whom there is a record connects to a service in it. Answered by [`SessiondToMediator::Pass`] or
     /// [`SessiondToMediator::Refuse`].
     Connect {

@@ -114,6 +114,7 @@ pub const MOST_SEVERED: usize = 1_024;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Counter name and value, since the vault's start.
+    #[serde(deserialize_with = "crate::said::counts")]
     pub counters: Vec<(String, u64)>,
     /// One row per inbound security association, at most [`Report::ROWS`] of them.
     pub sas: Vec<SaReport>,

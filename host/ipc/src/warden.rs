@@ -22,9 +22,12 @@ pub mod tps;
 pub mod upflow;
 pub mod vault;
 
+pub use channel::Counted;
 pub use frames::FramesState;
 pub use layer::LayerState;
-pub use sessiond::{CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest};
+pub use sessiond::{
+    CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest, WhatRuns,
+};
 pub use tpe::{TpeRequest, WorkstationEvent};
 pub use upflow::UpflowCounters;
 

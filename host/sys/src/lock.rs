@@ -45,6 +45,23 @@ impl Lock {
         }
     }
 
+    /// Which process has locked what is there, as far as the kernel says so.
+    pub fn holder(path: &Path) -> Option<u32> {
+        let there = rustix::fs::stat(path).ok()?;
+        let (major, minor) = (rustix::fs::major(there.st_dev), rustix::fs::minor(there.st_dev));
+        let place = format!("{major:02x}:{minor:02x}:{}", there.st_ino);
+        // `1: FLOCK  ADVISORY  WRITE 708 00:2c:101 0 EOF` (proc_locks(5))
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        let holder = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                [_, "FLOCK", _, _, process, at, ..] if *at == place => process.parse().ok(),
+                _ => None,
+            }
+        };
+        locks.lines().find_map(holder)
+    }
+
     /// The same, and waits for whoever has it.
     ///
     /// # Errors
@@ -72,10 +89,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let lock = Lock::at(directory.path()).unwrap();
         assert!(Lock::try_at(directory.path()).unwrap().is_none());
+        assert_eq!(Lock::holder(directory.path()), Some(std::process::id()));
         // As a child has it between fork and exec.
         let inherited = lock.0.try_clone().unwrap();
         drop(lock);
         assert!(Lock::try_at(directory.path()).unwrap().is_some());
+        assert_eq!(Lock::holder(directory.path()), None);
         drop(inherited);
     }
 }

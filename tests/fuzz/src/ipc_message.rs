@@ -3,7 +3,7 @@
 //! Input: a byte that says which type, then the message. What is read back is written again: its own form is no longer than what
 //! was read, and stands for nothing else; one octet more or less is no message.
 
-use levee_ipc::warden::channel::ChannelPart;
+use levee_ipc::warden::channel::{ChannelPart, Counted};
 use levee_ipc::warden::frames::{FramesPart, FramesState};
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::warden::guard::{GuardPart, GuardSays};
@@ -64,7 +64,7 @@ types! {
     log::ToLogger, documents::Carried,
     ToInit, FromInit, ToGuest, FromGuest,
     parser::News, parser::Order,
-    Order<LayerPart>, Said<LayerState>, Order<ChannelPart>, Said<Vec<(String, u64)>>,
+    Order<LayerPart>, Said<LayerState>, Order<ChannelPart>, Said<Counted>,
     Order<FramesPart>, Said<FramesState>,
     Order<GuardPart>, Said<GuardSays>, guard::GuardToSessiond, guard::SessiondToGuard,
 }

@@ -5,6 +5,7 @@
 use levee_system::{Stalled, World, eventually, host, programs, text};
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -149,4 +150,35 @@ fn a_partition_that_is_long_about_its_end_keeps_nobody_waiting() {
         is(&world, "writer", "runs") && of(&world, "writer")["starts"] == 2
     });
     world.stop_server();
+}
+
+#[test]
+fn what_carries_a_channel_and_is_taken_over_keeps_nobody_from_the_status_nor_sessiond_from_its_work() {
+    let channel = "\n[[channel]]\nname = \"readings\"\nkind = \"oneway\"\nfrom = \"sensor\"\nto = \"desk\"\n";
+    let site = SITE.replace("\"harbour\"", "\"counted\"")
+        + &partition("sensor", "UNCLASSIFIED", BEATS, "")
+        + &partition("desk", "SECRET", BEATS, "")
+        + channel;
+    let mut world = World::new("counted", &site, &[]);
+    let twins = world.replace_by_twins(&["levee-channel"]);
+    world.start_server();
+    let find = |name: &str| {
+        let all = host::below(world.server_pid());
+        all.into_iter().find(|process| process.name == name).map(|process| process.pid)
+    };
+    let steering = || world.status()["steering"].to_string();
+    eventually(PATIENCE, "the channel runs", || {
+        is(&world, "desk", "runs") && find("levee-channel").is_some()
+    });
+    let carries = find("levee-channel").expect("it runs");
+    let sessiond = find("levee-sessiond").expect("it runs");
+    let uid = fs::metadata(format!("/proc/{carries}")).expect("a process");
+    fs::write(twins.join("hostile"), format!("levee-channel {}\n", uid.uid())).expect("say who is hostile");
+    assert!(Command::new("kill").args(["-KILL", &carries.to_string()]).status().expect("kill").success());
+    // What it counts is told with the status after the one for which it was asked.
+    eventually(PATIENCE, "what it counts is told", || steering().contains("channel readings: 00xx"));
+    for _ in 0..3 {
+        assert!(steering().len() < 10_000, "{}", steering());
+    }
+    assert_eq!(find("levee-sessiond"), Some(sessiond), "it was not ended");
 }

@@ -603,13 +603,13 @@ impl Federation {
     /// Those of these sessions may be used that are there and are not being cut.
     fn appear(&mut self, name: &DomainName, ids: &[SessionId]) {
         let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.live) else { return };
-        for id in ids.iter().filter(|id| !self.cutting.contains_key(id)) {
-            if !peer.sessions.contains_key(id) {
-                continue;
-            }
+        let unused = |id: &&SessionId| !self.cutting.contains_key(id) && peer.is_unused(id);
+        for id in ids.iter().filter(unused).collect::<Vec<_>>() {
             if peer.used.len() >= self.share {
-                peer.is_full = true;
-                self.strange = self.strange.saturating_add(1);
+                (peer.is_full, self.strange) = (true, self.strange.saturating_add(1));
+            } else if !peer.keeps_pace(self.share, self.now) {
+                (peer.is_full, self.strange) = (true, self.strange.saturating_add(1));
+                break;
             } else if let Some(record) = peer.uses(*id) {
                 let shared = Shared { owner: name.clone(), record: record.clone() };
                 self.said.push_back(Said::Appeared(shared));

@@ -2,7 +2,7 @@
 
 use super::setting::Setting;
 use super::statement::{Digest, NONE, Statement, Word, read};
-use crate::{SessionId, Stored, Time};
+use crate::{Rate, SessionId, Stored, Time};
 use levee_policy::HostName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,6 +51,11 @@ const REST: Duration = Duration::from_secs(15);
 /// So often is it twice as long, then no longer.
 const LONGER: u32 = 8;
 
+/// Of a server's share of sessions, so many times all may appear at once, and then all of them in so many minutes. Each leaves two records,
+/// and whoever keeps the two servers from hearing each other for a lease, again and again, has all of them end and appear.
+const AT_ONCE: usize = 2;
+const MINUTES: usize = 4;
+
 /// A session that could not go on here, so many times before this one.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
@@ -71,8 +76,10 @@ pub(super) struct Peer {
     pub devices: BTreeMap<HostName, SessionId>,
     /// Those that this server has been told of, and not of their end.
     pub used: BTreeSet<SessionId>,
-    /// There was no room for all of its sessions: some are not used that could be.
+    /// There was no room for all of its sessions, or they appeared too often: some are not used that could be.
     pub is_full: bool,
+    /// How often they appear; it outlives what is forgotten.
+    pace: Option<Rate>,
     /// Those of its sessions that could not go on here.
     pub resting: BTreeMap<SessionId, Resting>,
     /// Until then its sessions may be used here.
@@ -108,6 +115,7 @@ impl Peer {
             devices: BTreeMap::new(),
             used: BTreeSet::new(),
             is_full: false,
+            pace: None,
             resting: BTreeMap::new(),
             until: Time::default(),
             live: false,
@@ -257,18 +265,32 @@ impl Peer {
         self.resting.iter_mut().filter_map(|(id, resting)| due(resting).then_some(*id)).collect()
     }
 
-    /// So many of those that are not used and do not rest.
-    pub(super) fn unused(&self, most: usize) -> Vec<SessionId> {
-        let rests = |id: &SessionId| self.resting.get(id).is_some_and(|resting| resting.until.is_some());
-        let unused = self.sessions.keys().filter(|id| !self.used.contains(id) && !rests(id));
-        unused.copied().take(most).collect()
+    /// Whether a session is there, is not used and does not rest.
+    pub(super) fn is_unused(&self, id: &SessionId) -> bool {
+        let rests = self.resting.get(id).is_some_and(|resting| resting.until.is_some());
+        self.sessions.contains_key(id) && !self.used.contains(id) && !rests
     }
 
-    /// Takes note that a session is used; `None` where it was, or rests, or is not there.
+    /// So many of those that are unused.
+    pub(super) fn unused(&self, most: usize) -> Vec<SessionId> {
+        self.sessions.keys().filter(|id| self.is_unused(id)).copied().take(most).collect()
+    }
+
+    /// Whether one more may appear now, of a server that has this share.
+    pub(super) fn keeps_pace(&mut self, share: usize, now: Time) -> bool {
+        let now = Duration::from_millis(now.as_millis());
+        let many = |sessions| u32::try_from(sessions).unwrap_or(u32::MAX);
+        let fresh = || Rate::a_minute(many(share.saturating_mul(AT_ONCE)), many(share / MINUTES), now);
+        self.pace.get_or_insert_with(fresh).take(now)
+    }
+
+    /// Takes note that a session is used; `None` where it is none that is unused.
     pub(super) fn uses(&mut self, id: SessionId) -> Option<&Stored> {
-        let record = self.sessions.get(&id)?;
-        let rests = self.resting.get(&id).is_some_and(|resting| resting.until.is_some());
-        (!rests && self.used.insert(id)).then_some(record)
+        if !self.is_unused(&id) {
+            return None;
+        }
+        self.used.insert(id);
+        self.sessions.get(&id)
     }
 
     /// Nothing of it is known any more but how far its statements were; those that were used.

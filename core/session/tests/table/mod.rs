@@ -36,6 +36,8 @@ pub struct Site {
     pub said: Vec<(DomainName, Said)>,
     /// What each has said last.
     pub last: Vec<Statement>,
+    /// The server that the first one does not hear.
+    pub hidden: Option<DomainName>,
 }
 
 impl Site {
@@ -47,7 +49,7 @@ impl Site {
             (name(me), Federation::new("harbour".parse().unwrap(), name(me), others, TTL, now))
         };
         let machines = names.iter().map(machine).collect();
-        let mut site = Self { machines, now, said: vec![], last: vec![] };
+        let mut site = Self { machines, now, said: vec![], last: vec![], hidden: None };
         for number in 0..names.len() {
             site.machines[number].1.tick(now);
             site.machines[number].1.joined(1, now);
@@ -79,7 +81,8 @@ impl Site {
                     self.last.retain(|other| other.server != statement.server);
                     self.last.push((**statement).clone());
                     let of = statement.server.clone();
-                    for (_, machine) in &mut self.machines {
+                    let hidden = usize::from(self.hidden.as_ref() == Some(&of));
+                    for (_, machine) in self.machines.iter_mut().skip(hidden) {
                         machine.hear(1, (**statement).clone(), self.now);
                         for (page, bytes) in pages {
                             machine.page(1, &of, *page, bytes, self.now);

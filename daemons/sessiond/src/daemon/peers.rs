@@ -9,11 +9,12 @@ use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::VaultToSessiond;
-use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest};
+use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest, WhatRuns};
 use levee_policy::audit::{Action, Event as Entry, PPK, Verdict, ppk_used};
 use levee_policy::{HostName, LabelName};
 use levee_session::{CutId, Event, OperatorId};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -99,13 +100,6 @@ impl Daemon {
                 self.handle(Event::LabelDied(label));
             }
             LabelEvent::Cut { ticket, sockets } => self.handle(Event::Cut(CutId(ticket), sockets)),
-            LabelEvent::Compartments { mut running, upflow, partitions, steering, frames, alarms } => {
-                self.begin_federation(!running.is_empty());
-                self.sweep(&running);
-                worded::left_behind(&mut running, &upflow);
-                let steering = steering.into_iter().chain(frames.iter().flat_map(worded::frames)).collect();
-                self.operators.compartments(running, partitions, steering, alarms);
-            }
             LabelEvent::Executing { ticket, number } => self.operators.executing(OperatorId(ticket), number),
             LabelEvent::Executed { ticket, result } => self.operators.executed(OperatorId(ticket), result),
             LabelEvent::Partition { ticket, result } => self.operators.ended(OperatorId(ticket), result),
@@ -116,6 +110,19 @@ impl Daemon {
             }
             LabelEvent::Note { label, object, done, reason } => self.done(label, object, done, reason),
         }
+    }
+
+    /// What the warden says runs.
+    pub(super) fn hear_running(&mut self, file: OwnedFd) {
+        let all = WhatRuns::read(File::from(file));
+        let Ok(WhatRuns { mut running, upflow, partitions, steering, frames, alarms }) = all else {
+            return self.counts.add_many("what runs cannot be read", 1, self.clock.now());
+        };
+        self.begin_federation(!running.is_empty());
+        self.sweep(&running);
+        worded::left_behind(&mut running, &upflow);
+        let steering = steering.into_iter().chain(frames.iter().flat_map(worded::frames)).collect();
+        self.operators.compartments(running, partitions, steering, alarms);
     }
 
     /// The warden, or `levee enrol`, has done this, or could not.

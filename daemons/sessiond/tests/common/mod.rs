@@ -182,7 +182,13 @@ fn sealed(text: &str) -> OwnedFd {
 
 /// A file with a revocation list, at its beginning.
 fn revocations(list: &str) -> OwnedFd {
-    let mut file = File::from(sealed(list));
+    memory_file(list.as_bytes())
+}
+
+/// A file with these octets, at its beginning.
+fn memory_file(octets: &[u8]) -> OwnedFd {
+    let mut file = File::from(memfd_create("octets", MemfdFlags::CLOEXEC).unwrap());
+    file.write_all(octets).unwrap();
     file.rewind().unwrap();
     file.into()
 }

@@ -1,12 +1,14 @@
 //! Warden, keyer, signer and vaults, as threads of the test.
 
-use super::pair;
+use super::{memory_file, pair};
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_ipc::vault::{Report, SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::sessiond::SessiondPart;
-use levee_ipc::warden::{CompartmentStatus, IsolationForm, LabelEvent, Order, Said, SessiondRequest};
+use levee_ipc::warden::{
+    CompartmentStatus, IsolationForm, LabelEvent, Order, Said, SessiondRequest, WhatRuns,
+};
 use levee_policy::LabelName;
 use levee_policy::audit::{self, Chain};
 use levee_session::SessionId;
@@ -161,14 +163,9 @@ impl StandIns {
                 };
                 let running = shared.vaults.keys().map(status).collect();
                 let steering = vec![("an SPI that none may have".to_owned(), 3)];
-                self.say(LabelEvent::Compartments {
-                    running,
-                    upflow: Vec::new(),
-                    partitions: Vec::new(),
-                    steering,
-                    frames: None,
-                    alarms: Vec::new(),
-                });
+                let all = WhatRuns { running, steering, ..WhatRuns::default() };
+                let file = memory_file(&all.octets());
+                let _ = self.control.send_with(&Order::Give(SessiondPart::Running), &[file.as_fd()]);
             }
             Said::Says(SessiondRequest::Partition { name, run, ticket }) => {
                 shared.trace.push(format!("partition {name} {run}"));

@@ -108,7 +108,7 @@ impl Images {
     /// The maker cannot be started.
     pub fn begin(&mut self, waits: &mut Waits) -> std::result::Result<(), Fatal> {
         if self.maker.is_none() {
-            let maker = self.start(&[self.key().as_ref()], waits);
+            let maker = self.start(&[self.key().as_ref()], &self.site, waits);
             let maker = maker.map_err(|e| Fatal::new("make the image of the services' programs", e))?;
             self.maker = Some(maker);
         }
@@ -132,14 +132,13 @@ impl Images {
     }
 
     fn of_root(&self, what: &str, root: &Path, waits: &mut Waits) -> std::result::Result<Maker, Fatal> {
-        let maker = self.start(&[what.as_ref(), root.as_os_str()], waits);
+        let maker = self.start(&[what.as_ref(), root.as_os_str()], "", waits);
         maker.map_err(|e| Fatal::new("make a partition's root", e))
     }
 
-    fn start(&self, arguments: &[&OsStr], waits: &mut Waits) -> Result<Maker> {
+    fn start(&self, arguments: &[&OsStr], site: &str, waits: &mut Waits) -> Result<Maker> {
         maker::directory(Path::new(CACHE))?;
-        let site =
-            sealed("site", self.site.as_bytes()).map_err(|e| Error::new("hand over the site file", e))?;
+        let site = sealed("site", site.as_bytes()).map_err(|e| Error::new("hand over the site file", e))?;
         let mut program = Program::new(self.programs.join("levee-programs"));
         program.args.extend(arguments.iter().map(Into::into));
         program.stdio[0] = Some(site.as_fd());
@@ -190,6 +189,31 @@ mod tests {
         let images = Images::new("", Path::new("/")).unwrap();
         let room = rustix::fs::fstatvfs(images.memory.root()).unwrap();
         assert_eq!((room.f_blocks * room.f_frsize, MEMORY), (4 << 30, 4 << 30));
+    }
+
+    #[test]
+    fn who_makes_a_partitions_root_is_not_given_the_site_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let maker = place.path().join("levee-programs");
+        fs::write(&maker, "#!/bin/sh\ncat > /proc/self/fd/3/given\n").unwrap();
+        for open in [place.path(), &maker] {
+            fs::set_permissions(open, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let mut images = Images::new("[site]", place.path()).unwrap();
+        let mut waits = Waits::new().unwrap();
+        let given = |images: &Images, over: &dyn Fn() -> Option<std::result::Result<(), String>>| {
+            while over().is_none() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            fs::read_to_string(images.directory().join("given")).unwrap()
+        };
+        for maker in [images.look(place.path(), &mut waits), images.make(place.path(), &mut waits)] {
+            let maker = maker.unwrap();
+            assert_eq!(given(&images, &|| maker.over()), "");
+        }
+        images.begin(&mut waits).unwrap();
+        assert_eq!(given(&images, &|| images.maker.as_ref().and_then(Maker::over)), "[site]");
     }
 
     #[test]

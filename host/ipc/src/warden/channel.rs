@@ -5,6 +5,10 @@ use levee_policy::ChannelName;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
+/// What it has carried and refused, by name.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Counted(#[serde(deserialize_with = "crate::said::counts")] pub Vec<(String, u64)>);
+
 /// What its messages may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
@@ -56,7 +60,7 @@ pub enum ChannelPart {
 
 impl Part for ChannelPart {
     const ROLES: &[Role] = &[Role::Channel];
-    type Says = Vec<(String, u64)>;
+    type Says = Counted;
 
     fn channel(_: &Peer) -> Option<Self> {
         None

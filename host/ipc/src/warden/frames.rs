@@ -67,5 +67,6 @@ pub struct FramesState {
     /// Groups that were killed, since they did not stop.
     pub killed: u64,
     /// Groups that something keeps from stopping or from running, however often they were told: their numbers, at most 16.
+    #[serde(deserialize_with = "crate::said::numbers")]
     pub stuck: Vec<u64>,
 }

@@ -46,9 +46,9 @@ pub enum GuardPart {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum GuardSays {
     /// What has been carried and refused.
-    Counted(Vec<(String, u64)>),
+    Counted(#[serde(deserialize_with = "crate::said::counts")] Vec<(String, u64)>),
     /// The filter at the end of this number does not answer, or says what nobody asked: it is to be started again.
-    Stuck(u64, String),
+    Stuck(u64, #[serde(deserialize_with = "crate::said::reason")] String),
 }
 
 impl Part for GuardPart {

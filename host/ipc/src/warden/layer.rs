@@ -61,5 +61,5 @@ pub enum LayerState {
     /// It passes whatever the longest inner packet makes of itself, both ways.
     Up,
     /// Nothing passes: why, in words.
-    Down(String),
+    Down(#[serde(deserialize_with = "crate::said::reason")] String),
 }

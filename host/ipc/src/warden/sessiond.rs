@@ -5,6 +5,7 @@ use super::upflow::UpflowCounters;
 use super::{Part, Peer, Role};
 use levee_policy::{LabelName, PartitionName, PostureName};
 use serde::{Deserialize, Serialize};
+use std::io::{self, Read};
 use std::net::IpAddr;
 
 /// What sessiond is given and told.
@@ -49,6 +50,8 @@ pub enum SessiondPart {
     /// A sealed memory file with the revocation lists of the authority of the site's servers, as [`SessiondPart::Revocations`]: the server
     /// whose passport it names is believed no more.
     FederationRevocations,
+    /// A sealed memory file with [`WhatRuns`], positioned at its beginning.
+    Running,
     /// Something happened at a label.
     Label(LabelEvent),
 }
@@ -144,12 +147,49 @@ pub enum SessiondRequest {
         /// The asker's own number.
         ticket: u64,
     },
-    /// Answered by [`LabelEvent::Compartments`].
+    /// Answered by [`SessiondPart::Running`].
     Compartments,
 }
 
 /// The most alarms in one message.
 pub const MOST_ALARMS: usize = 64;
+
+/// What runs, as operators see it. It goes as a file, since there is no bound to how many labels a site has.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct WhatRuns {
+    /// Each compartment.
+    pub running: Vec<CompartmentStatus>,
+    /// What each stage of upflow has done that serves one of them.
+    pub upflow: Vec<(LabelName, Role, UpflowCounters)>,
+    /// Each partition, whether it runs or not.
+    pub partitions: Vec<PartitionStatus>,
+    /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
+    pub steering: Vec<(String, u64)>,
+    /// How the frames are kept, where the site has some.
+    pub frames: Option<FramesState>,
+    /// What an operator must know of: what ends again and again, or cannot start. At most [`MOST_ALARMS`].
+    pub alarms: Vec<String>,
+}
+
+impl WhatRuns {
+    /// The most octets of one: some thousands of labels, each with all that can be said of one.
+    const MOST: u64 = 64 << 20;
+
+    /// As it is in its file.
+    pub fn octets(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
+    /// Reads it from its file.
+    ///
+    /// # Errors
+    /// The kernel's; it is none.
+    pub fn read(file: impl Read) -> io::Result<Self> {
+        let mut octets = Vec::new();
+        file.take(Self::MOST).read_to_end(&mut octets)?;
+        postcard::from_bytes(&octets).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    }
+}
 
 /// Warden → sessiond.
 #[derive(Debug, Serialize, Deserialize)]
@@ -173,21 +213,6 @@ pub enum LabelEvent {
         ticket: u64,
         /// How many there were; `None` if they could not be destroyed.
         sockets: Option<u32>,
-    },
-    /// What runs.
-    Compartments {
-        /// Each compartment.
-        running: Vec<CompartmentStatus>,
-        /// What each stage of upflow has done that serves one of them.
-        upflow: Vec<(LabelName, Role, UpflowCounters)>,
-        /// Each partition, whether it runs or not.
-        partitions: Vec<PartitionStatus>,
-        /// Datagrams at the tunnel's port that no process got, by reason; what is 0 is left out.
-        steering: Vec<(String, u64)>,
-        /// How the frames are kept, where the site has some.
-        frames: Option<FramesState>,
-        /// What an operator must know of: what ends again and again, or cannot start. At most [`MOST_ALARMS`].
-        alarms: Vec<String>,
     },
     /// A partition is what it is to be, or why it cannot.
     Partition {

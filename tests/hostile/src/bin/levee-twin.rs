@@ -9,6 +9,7 @@ use levee_ipc::Channel;
 use levee_ipc::log::{CHANNEL_FD, FILES};
 use levee_ipc::mediator::{Client, MediatorToSessiond};
 use levee_ipc::vault::{Report, VaultToKeyer, VaultToSessiond};
+use levee_ipc::warden::channel::{ChannelPart, Counted};
 use levee_ipc::warden::mediator::MediatorPart;
 use levee_ipc::warden::vault::VaultPart;
 use levee_ipc::warden::{CONTROL_FD, Nothing, Order, Part, Said};
@@ -122,6 +123,22 @@ fn mediator(warden: &Channel, round: u32) {
     }
 }
 
+/// What carries a channel: counts by names that fill a message, which is too large with what somebody adds to each.
+fn channel(warden: &Channel) {
+    drop(kit::<ChannelPart>(warden));
+    let _ = warden.send(&Said::<Counted>::Ready);
+    loop {
+        match warden.recv::<Order<ChannelPart>>().map(|got| got.message) {
+            Ok(Order::Give(ChannelPart::Report)) => {
+                let counted = (0..24).map(|number| (format!("{number:02}{}", "x".repeat(2_710)), 1));
+                let _ = warden.send(&Said::Says(Counted(counted.collect())));
+            }
+            Ok(Order::Give(_) | Order::Begin(_)) => {}
+            Ok(Order::Stop) | Err(_) => std::process::exit(0),
+        }
+    }
+}
+
 /// A logger: writes more to its two files than it may.
 fn logger(round: u32) {
     for number in FILES {
@@ -156,6 +173,7 @@ fn main() {
     match name.as_str() {
         "levee-vault" => vault(&warden, round),
         "levee-mediator" => mediator(&warden, round),
+        "levee-channel" => channel(&warden),
         // Whatever it is: no message at all, at any rate.
         _ => drop(flood_all(&[&warden], WHILE, &vec![0xffu8; 60_000])),
     }
