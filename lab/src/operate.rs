@@ -1,6 +1,7 @@
 //! levee's programs, as an operator and a person run them, and what they leave: removed and stopped when dropped.
 
 use crate::netns::{Namespace, tool};
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -8,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use std::{fs, process};
 
 /// How long each step may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ pub(crate) fn visible() -> io::Result<(PathBuf, Option<Removed>)> {
     }
     static COPIES: AtomicUsize = AtomicUsize::new(0);
     let number = COPIES.fetch_add(1, Ordering::Relaxed);
-    let copy = PathBuf::from(format!("/usr/local/bin/levlab{}-{number}", process::id()));
+    let copy = crate::compartment::visible(&format!("-{number}"));
     let guard = Removed(copy.clone());
     fs::copy(exe, &copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 /// The most counts that one process has.
 const ROWS: usize = 64;
 /// The most characters of what one is called.
-const NAME: usize = 64;
+const NAME: usize = 128;
 /// The most characters of a reason.
 const REASON: usize = 300;
 /// The most numbers that one process lists.
@@ -76,7 +76,7 @@ mod tests {
             for counts in heard {
                 assert!((1..=64).contains(&counts.len()), "{}", counts.len());
                 let is_bounded =
-                    |name: &str| name.chars().count() <= 64 && !name.chars().any(char::is_control);
+                    |name: &str| name.chars().count() <= 128 && !name.chars().any(char::is_control);
                 assert!(counts.iter().all(|(name, _)| is_bounded(name)), "{counts:?}");
                 assert!(all != few || counts == few);
             }

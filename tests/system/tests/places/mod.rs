@@ -151,7 +151,7 @@ pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, num
 
 /// The laboratory's attacker, as compartments see it.
 pub fn attacker() -> PathBuf {
-    format!("/usr/local/bin/levee-attacker-{}", std::process::id()).into()
+    format!("/usr/local/share/levee-attacker-{}", std::process::id()).into()
 }
 
 /// The image of the programs that probes need, in memory as the warden keeps it, once for all tests of a program.
