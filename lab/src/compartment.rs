@@ -68,12 +68,6 @@ fn site(program: &str, services: &[Service], address: Ipv4Addr, is_labelled: boo
     out + &network
 }
 
-/// Where a compartment sees a program of this run's. Nobody looks there for programs by their names; and a directory with those has every
-/// site's image of programs made anew once something comes or goes in it.
-pub(crate) fn visible(name: &str) -> PathBuf {
-    PathBuf::from(format!("/usr/local/share/levlab{}{name}", process::id()))
-}
-
 /// Leaves a program at `path`, for everybody to run.
 ///
 /// # Errors

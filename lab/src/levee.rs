@@ -14,7 +14,7 @@ use crate::experiment::{Drive, Mediation, Path as Way};
 use crate::federation::OUTER;
 use crate::federation::{FIRST, Member, SECOND};
 use crate::netns::{Group, Namespace, inside, pin_congestion, tool, usage};
-use crate::operate::{PATIENCE, Removed, Up, text, visible, wait_for};
+use crate::operate::{PATIENCE, Removed, Up, text, this_program, wait_for};
 use crate::place::Home;
 use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
@@ -232,7 +232,7 @@ impl Levee {
     ) -> io::Result<Levee> {
         let modes: Vec<(Mediation, u16)> =
             MODES.into_iter().filter(|(m, _)| drives.iter().any(|d| d.mediation == *m)).collect();
-        let (program, copy) = visible()?;
+        let (program, copy) = this_program()?;
         let Variant { part, posture, .. } = variant;
         let is_elsewhere = drives.iter().any(|d| d.session == Home::Elsewhere);
         let (serving, host) = (Namespace::new(&format!("{part}u"))?, Namespace::new(&format!("{part}n"))?);

@@ -122,15 +122,21 @@ pub(crate) fn programs_with(vault: &str, directory: PathBuf) -> io::Result<PathB
     Ok(directory)
 }
 
+/// Where a compartment sees a program of this run's. Nobody looks there for programs by their names; and a directory with those has every
+/// site's image of programs made anew once something comes or goes in it.
+pub(crate) fn visible(name: &str) -> PathBuf {
+    PathBuf::from(format!("/usr/local/share/levlab{}{name}", std::process::id()))
+}
+
 /// This program where a compartment can see it: below /usr. A copy, removed at the end, if it is elsewhere; one for each who asks.
-pub(crate) fn visible() -> io::Result<(PathBuf, Option<Removed>)> {
+pub(crate) fn this_program() -> io::Result<(PathBuf, Option<Removed>)> {
     let exe = std::env::current_exe()?;
     if exe.starts_with("/usr") {
         return Ok((exe, None));
     }
     static COPIES: AtomicUsize = AtomicUsize::new(0);
     let number = COPIES.fetch_add(1, Ordering::Relaxed);
-    let copy = crate::compartment::visible(&format!("-{number}"));
+    let copy = visible(&format!("-{number}"));
     let guard = Removed(copy.clone());
     fs::copy(exe, &copy)?;
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::capacity::Windows;
-use crate::compartment::{self, leave};
+use crate::compartment::leave;
+use crate::operate;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/attacker"));
 
@@ -20,7 +21,7 @@ pub fn place(path: &Path) -> io::Result<()> {
 
 /// Where a compartment sees it.
 pub(crate) fn visible() -> PathBuf {
-    compartment::visible("attacker")
+    operate::visible("attacker")
 }
 
 /// One end: what it is told and what it answers.

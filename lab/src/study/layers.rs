@@ -12,7 +12,7 @@ use super::{Arm, Form, Measured, Stand, Study, over};
 use crate::badlink::{Asked, BadLink, Did};
 use crate::federation::OUTER;
 use crate::netns::{Namespace, inside, tool};
-use crate::operate::{Removed, text, visible, wait_for};
+use crate::operate::{Removed, text, this_program, wait_for};
 use crate::processes::running;
 use crate::serve::borrow;
 use crate::site::{Signed, USER};
@@ -417,7 +417,7 @@ impl Layers {
     pub(super) fn build(arms: &[&Arm], links: &Links) -> io::Result<Layers> {
         // sshd wants it, and is not started by a system that makes it
         fs::create_dir_all("/run/sshd")?;
-        let (program, copy) = visible()?;
+        let (program, copy) = this_program()?;
         let kit = Kit::make()?;
         let mut l =
             Layers { absent: Vec::new(), ways: BTreeMap::new(), did: Vec::new(), kit, _program: copy };

@@ -5,7 +5,7 @@ use super::CONGESTION;
 use super::nodes::{BETWEEN, CARD, IPERF3, Node, PORT, iperf3, role, serving};
 use crate::client::Target;
 use crate::netns::{Namespace, inside, pin_congestion, tool};
-use crate::operate::{Removed, text, visible, wait_for};
+use crate::operate::{Removed, text, this_program, wait_for};
 use crate::partitions::{LABEL, Partition, Partitions};
 use crate::server::{Server, serve_as};
 use crate::station::{ANSWERED, Job, Station, answers, ask};
@@ -57,7 +57,7 @@ pub(super) struct Split {
 impl Split {
     /// With these partitions besides, which have no network but their own.
     pub(super) fn start(others: &[Partition]) -> io::Result<Split> {
-        let (program, copy) = visible()?;
+        let (program, copy) = this_program()?;
         let (space, dev) = (Namespace::new("xu")?, Namespace::new("xd")?);
         space.link(&dev, CARD[1], CARD[0], "card")?;
         dev.sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
