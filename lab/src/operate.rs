@@ -7,8 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// How long each step may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -123,9 +124,12 @@ pub(crate) fn programs_with(vault: &str, directory: PathBuf) -> io::Result<PathB
 }
 
 /// Where a compartment sees a program of this run's. Nobody looks there for programs by their names; and a directory with those has every
-/// site's image of programs made anew once something comes or goes in it.
+/// site's image of programs made anew once something comes or goes in it. An image that is kept is known by this name: no later process has it,
+/// whatever its number.
 pub(crate) fn visible(name: &str) -> PathBuf {
-    PathBuf::from(format!("/usr/local/share/levlab{}{name}", std::process::id()))
+    static BEGUN: OnceLock<u128> = OnceLock::new();
+    let begun = BEGUN.get_or_init(|| UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos());
+    PathBuf::from(format!("/usr/local/share/levlab{}{name}-{begun:x}", std::process::id()))
 }
 
 /// This program where a compartment can see it: below /usr. A copy, removed at the end, if it is elsewhere; one for each who asks.

@@ -151,7 +151,10 @@ pub fn place(site: &Site, directory: &Path, labels: &[Label], label: &Label, num
 
 /// The laboratory's attacker, as compartments see it.
 pub fn attacker() -> PathBuf {
-    format!("/usr/local/share/levee-attacker-{}", std::process::id()).into()
+    // An image that is kept is known by this name.
+    static BEGUN: OnceLock<u128> = OnceLock::new();
+    let begun = BEGUN.get_or_init(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos());
+    format!("/usr/local/share/levee-attacker-{}-{begun:x}", std::process::id()).into()
 }
 
 /// The image of the programs that probes need, in memory as the warden keeps it, once for all tests of a program.
