@@ -578,7 +578,6 @@ fn labels_with_a_kernel_of_their_own_are_named_by_ranges_and_have_no_mediator_an
     let has = |text: &str| site.isolation().has_own_kernel(&label(text));
     assert!(has("MID") && has("MID//NATO") && !has("LOW") && !has("MID//MED"));
     assert_eq!(site.isolation().kernel_root(), std::path::Path::new("/"));
-    assert!(!Site::parse(SOUND).unwrap().isolation().is_used());
     // The network ship0 is at HIGH//NATO; the service mail is at MID//MED.
     let problems = Site::parse(&with("own-kernel = [\"HIGH//NATO\"]")).unwrap_err();
     assert!(problems[0].what.contains("ship0"), "{problems:?}");

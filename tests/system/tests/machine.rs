@@ -15,13 +15,16 @@ const OWN_KERNEL: &str = "SECRET";
 const HIGH: &str = "SECRET//NATO";
 const BETWEEN: &str = "CONFIDENTIAL";
 
+/// What has all off there but programs that attack.
+const POSTURE: &str = "\n[[posture]]\nname = \"quiet\"\nlabels = [\"SECRET\"]\nservices = [\"shell\"]\n";
+
 /// How long a machine may take to boot, and whatever else, on a loaded host.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn site() -> String {
     let own = levee_system::with_own_kernels(SITE, OWN_KERNEL);
     // Services are assumed taken over, and may do what any may.
-    own + &shell::site("needs = [\"locks\", \"netlink\", \"pidfd\", \"proc\", \"shared-futex\"]")
+    own + POSTURE + &shell::site("needs = [\"locks\", \"netlink\", \"pidfd\", \"proc\", \"shared-futex\"]")
 }
 
 fn url(path: &str) -> String {
@@ -195,6 +198,44 @@ fn is_confined(world: &World) {
     );
 }
 
+/// What a program at the label of `ws1` sees of its web server: whether it runs, and whether it answers.
+const WEB: &str = r#"
+import glob,socket
+try:
+    socket.create_connection(("10.80.0.1",80),5).close(); answers=True
+except OSError:
+    answers=False
+print(any(open(one).read()=="nginx\n" for one in glob.glob("/proc/[0-9]*/comm")), answers)
+"#;
+
+/// A posture ends what runs in the machine, which goes on; one that boots while it is in force begins so.
+fn what_a_posture_has_off_is_off_in_the_machine(world: &World) {
+    let run = levee_system::text(&world.path("run"));
+    let set = |name: &str| world.levee(&["posture", "set", name, "--run", &run]).ok();
+    // Its vault passes nothing to it, so who is within is asked.
+    let web = || shell::inside(world, "ws1", WEB).trim().to_owned();
+    world.fetch("ws1", &url("/")).ok();
+    assert_eq!(web(), "True True");
+    let before = machine(world).expect("a machine");
+    set("quiet");
+    assert_eq!(web(), "False False");
+    world.fetch("ws1", &url("/")).refused();
+    assert_eq!(machine(world).map(|now| now.pid), Some(before.pid), "the machine goes on");
+    // A machine that dies is that label's trouble alone: others go on, and it comes again.
+    let others_go_on = || assert_eq!(world.fetch("ws2", &url("/own/tide")).ok(), "high water at nine");
+    others_go_on();
+    before.kill();
+    others_go_on();
+    eventually(PATIENCE, "the machine comes again", || {
+        machine(world).is_some_and(|now| now.pid != before.pid)
+            && world.run("ws1", &["/usr/bin/python3", "-c", shell::CLIENT, "print(7)"]).out.contains('7')
+    });
+    assert_eq!(web(), "False False");
+    set("default");
+    assert!(world.fetch("ws1", &url("/")).ok().contains(&format!("<h1>{OWN_KERNEL}</h1>")));
+    assert_eq!(web(), "True True");
+}
+
 fn machine(world: &World) -> Option<host::Process> {
     host::below(world.server_pid()).into_iter().find(|process| process.name.starts_with("qemu"))
 }
@@ -249,16 +290,8 @@ fn a_label_with_a_kernel_of_its_own_is_used_like_any_other_and_its_death_is_its_
         world.fetch("ws1", &plan).out == "attack at dawn"
     });
 
-    // A machine that dies is that label's trouble alone: others go on, and it comes again.
-    assert_eq!(world.fetch("ws2", &url("/own/tide")).ok(), "high water at nine");
     world.level("ws1", OWN_KERNEL).ok();
-    let before = machine(&world).expect("a machine");
-    before.kill();
-    assert_eq!(world.fetch("ws2", &url("/own/tide")).ok(), "high water at nine");
-    eventually(PATIENCE, "the machine comes again", || {
-        machine(&world).is_some_and(|now| now.pid != before.pid)
-            && world.fetch("ws1", &url("/")).out.contains(&format!("<h1>{OWN_KERNEL}</h1>"))
-    });
+    what_a_posture_has_off_is_off_in_the_machine(&world);
 
     // The end of a session is acknowledged when the machine says that its connections are cut: from then on its wire is silent,
     // though a download was under way.

@@ -83,16 +83,6 @@ impl Isolation {
         self.own_kernel.iter().any(|range| range.contains(label))
     }
 
-    /// Whether any label's is.
-    pub fn is_used(&self) -> bool {
-        !self.own_kernel.is_empty()
-    }
-
-    /// Whether some label of a range does.
-    pub fn meets(&self, range: &Range) -> bool {
-        self.own_kernel.iter().any(|own| own.intersection(range).is_some())
-    }
-
     /// How sure the site wants to be.
     pub fn assurance(&self) -> Assurance {
         self.assurance

@@ -8,7 +8,6 @@ use sha2::{Digest as _, Sha256};
 use super::cipher::Cipher;
 use super::crypto::{Crypto, ciphers_of};
 use super::draft::Draft;
-use super::isolation::Isolation;
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{At, Reader, Table};
@@ -117,11 +116,9 @@ pub(super) fn read(
     draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
-    isolation: Option<&Isolation>,
 ) -> Option<Vec<Posture>> {
     let tables = reader.tables(root.get("posture"), "[posture]", &reference::POSTURE.names());
-    let read: Vec<_> =
-        tables.iter().map(|keys| posture(reader, keys, draft, vault, crypto, isolation)).collect();
+    let read: Vec<_> = tables.iter().map(|keys| posture(reader, keys, draft, vault, crypto)).collect();
     let read: Vec<Posture> = read.into_iter().collect::<Option<_>>()?;
     for (number, (one, keys)) in read.iter().zip(&tables).enumerate() {
         if read.iter().take(number).any(|other| other.name == one.name) {
@@ -145,7 +142,6 @@ fn posture(
     draft: &Draft,
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
-    isolation: Option<&Isolation>,
 ) -> Option<Posture> {
     const SAYS: [&str; 7] = ["ciphers", "key-life", "constant-rate", "people", "hosts", "layers", "services"];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
@@ -189,15 +185,6 @@ fn posture(
         }
     };
     let labels = labels?;
-    let own_kernel = isolation.is_some_and(|isolation| match &labels {
-        None => isolation.is_used(),
-        Some(ranges) => ranges.iter().any(|range| isolation.meets(&range.value)),
-    });
-    if own_kernel && let Some(value) = keys.get("services") {
-        let what = "`[isolation]` has labels of this posture, and services within a machine cannot be turned off while it runs";
-        let remedy = "give the posture `labels` without these, or `people` instead";
-        reader.problem(ProblemKind::Overlap, &value.span(), what, remedy);
-    }
     fits(reader, keys, vault, labels.as_deref(), constant == Some(true));
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
     let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);

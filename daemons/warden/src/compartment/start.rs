@@ -259,8 +259,8 @@ impl Compartment {
     /// It does not listen any more: end it.
     pub fn turn(&mut self, ticket: u64, off: BTreeSet<ServiceName>) -> Result<()> {
         // One that is being built hears it once it stands.
-        let patience = if self.is_building() { PATIENCE + EMPTIED } else { EMPTIED };
-        self.turned = Some((ticket, Instant::now() + patience));
+        let heard = self.building.unwrap_or_else(Instant::now);
+        self.turned = Some((ticket, heard + EMPTIED));
         self.tell(&ToInit::Services { ticket, off }, &[], "turn services off")
     }
 

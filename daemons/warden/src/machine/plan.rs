@@ -1,5 +1,6 @@
 //! The start of a machine as data: the compartment on the host that QEMU runs in, its hardware, and the compartment within.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -115,6 +116,7 @@ impl MachinePlan {
             outside: within.outside.into_iter().filter(|step| *step != Outside::SourcePorts).collect(),
             wire: spec.wire,
             services: spec.services,
+            off: BTreeSet::new(),
             below: below.is_some(),
             read: spec.read,
             time: Duration::ZERO,

@@ -4,11 +4,12 @@
 //! What comes out of the machine is input from an untrusted side: a frame that is not one of these, or that answers
 //! nothing, condemns the machine.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use levee_policy::LabelName;
+use levee_policy::{LabelName, ServiceName};
 use serde::{Deserialize, Serialize};
 
 use crate::compartment::service::{Report, Served};
@@ -39,6 +40,13 @@ pub enum ToGuest {
         /// The address.
         address: IpAddr,
     },
+    /// These services are off, and no others: as on the host, [`ToInit::Services`](crate::compartment::proto::ToInit::Services).
+    Services {
+        /// The warden's own number for it.
+        ticket: u64,
+        /// By their names.
+        off: BTreeSet<ServiceName>,
+    },
     /// End the services, write everything to the disks, end.
     Stop,
 }
@@ -54,6 +62,8 @@ pub struct Whole {
     pub wire: Wire,
     /// Its services.
     pub services: Vec<Served>,
+    /// Those that are off.
+    pub off: BTreeSet<ServiceName>,
     /// Whether documents of dominated labels come in.
     pub below: bool,
     /// Whether another label could read its own.
@@ -98,6 +108,11 @@ pub enum FromGuest {
         ticket: u64,
         /// How many there were; `None` if that failed.
         sockets: Option<u32>,
+    },
+    /// Nothing runs that was started before a service was turned off.
+    Turned {
+        /// Of which [`ToGuest::Services`].
+        ticket: u64,
     },
     /// A line that a service wrote to its standard output or error.
     Said {

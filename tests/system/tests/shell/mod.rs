@@ -36,7 +36,7 @@ while True:
 "#;
 
 /// Sends its argument to the service and prints the answer.
-const CLIENT: &str = r#"
+pub const CLIENT: &str = r#"
 import socket,sys
 s=socket.create_connection(("10.80.0.1",7000)); s.sendall(sys.argv[1].encode()); s.shutdown(1)
 while True:

@@ -2,10 +2,12 @@
 //! and hears it in the warden's place. What comes out of a machine is input from an untrusted side, and is parsed here, where there is
 //! no power left: a frame that is not one of these, or that answers nothing, is the end of the compartment.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use levee_ipc::{Channel, Full, Stream};
+use levee_policy::ServiceName;
 use levee_sys::spawn;
 
 use super::filters::Filters;
@@ -47,6 +49,8 @@ pub(super) struct Front {
     /// Whether QEMU could be executed; a test has none.
     report: Option<spawn::Report>,
     is_built: bool,
+    /// What it is to have off, and was not told: it hears nothing until it is built, but what it is to begin with.
+    off: Option<(u64, BTreeSet<ServiceName>)>,
     /// Nobody is at the other end of its port: QEMU is ending.
     hung_up: bool,
 }
@@ -77,7 +81,16 @@ impl Front {
         let fds: Vec<BorrowedFd<'_>> = qemu.iter().map(AsFd::as_fd).collect();
         let (pid, report) = begin(&start, &fds, filters).map_err(|e| format!("start {PROGRAM}: {e}"))?;
         let (qemu, report) = (pid.as_raw_nonzero().get(), Some(report));
-        Ok(Some(Self { guest, whole: Some(whole), logs, qemu, report, is_built: false, hung_up: false }))
+        Ok(Some(Self {
+            guest,
+            whole: Some(whole),
+            logs,
+            qemu,
+            report,
+            is_built: false,
+            off: None,
+            hung_up: false,
+        }))
     }
 
     /// Where it speaks, if anything can come.
@@ -113,6 +126,7 @@ impl Front {
             }
             (FromGuest::Built, false) if self.whole.is_none() => {
                 self.is_built = true;
+                self.say_off()?;
                 Some(FromInit::Built)
             }
             (FromGuest::Failed { reason }, _) => return Err(reason),
@@ -123,6 +137,7 @@ impl Front {
                 self.write(service, &line);
                 None
             }
+            (FromGuest::Turned { ticket }, true) => Some(FromInit::Turned(ticket)),
             (FromGuest::Cut { ticket, sockets }, true) => Some(FromInit::Cut(ticket, sockets)),
             _ => return Err("process 1 of the machine says what it may not say".into()),
         })
@@ -131,8 +146,20 @@ impl Front {
     /// The rest, with the time of day as it is once the machine has booted.
     fn begin(&mut self) -> Result<(), String> {
         let mut whole = self.whole.take().ok_or("the machine says that it has booted, again")?;
+        whole.off = self.off.as_ref().map(|(_, off)| off.clone()).unwrap_or_default();
         whole.time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.say(&ToGuest::Begin(Box::new(whole)))
+    }
+
+    /// Has these services off in the machine, and no others: from its beginning, where it has none yet, or as soon as it is built.
+    pub fn turn(&mut self, ticket: u64, off: BTreeSet<ServiceName>) -> Result<(), String> {
+        self.off = Some((ticket, off));
+        if self.is_built { self.say_off() } else { Ok(()) }
+    }
+
+    fn say_off(&mut self) -> Result<(), String> {
+        let off = self.off.take();
+        off.map_or(Ok(()), |(ticket, off)| self.say(&ToGuest::Services { ticket, off }))
     }
 
     fn write(&self, service: u16, line: &str) {
@@ -185,8 +212,16 @@ mod tests {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let (read, log) = rustix::pipe::pipe().unwrap();
         let (whole, logs) = (None, vec![log]);
-        let front =
-            Front { guest: Stream::new(ours), whole, logs, qemu: 7, report: None, is_built, hung_up: false };
+        let front = Front {
+            guest: Stream::new(ours),
+            whole,
+            logs,
+            qemu: 7,
+            report: None,
+            is_built,
+            off: None,
+            hung_up: false,
+        };
         (front, Stream::new(theirs), read.into())
     }
 
@@ -208,6 +243,7 @@ mod tests {
         assert!(matches!(heard(true, &of_service(0)), Ok(Some(FromInit::Service(0, _)))));
         let cut = FromGuest::Cut { ticket: 3, sockets: Some(1) };
         assert!(matches!(heard(true, &cut), Ok(Some(FromInit::Cut(3, _)))));
+        assert!(matches!(heard(true, &FromGuest::Turned { ticket: 4 }), Ok(Some(FromInit::Turned(4)))));
         let line = |service| FromGuest::Said { service, line: "tide".into() };
         for (is_built, said) in [
             // Of a service that it has not, before it is built, or once more.
@@ -216,6 +252,7 @@ mod tests {
             (false, of_service(0)),
             (false, line(0)),
             (false, cut),
+            (false, FromGuest::Turned { ticket: 4 }),
             (true, FromGuest::Built),
             (true, FromGuest::Booted),
             (false, FromGuest::Booted),

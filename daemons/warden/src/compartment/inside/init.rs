@@ -120,10 +120,14 @@ impl Running {
                 self.mediated.replace(Channel::from_fd(fd), log, servers);
                 Ok(())
             }
-            ToInit::Services { ticket, off } => {
-                self.turn(off, channel)?;
-                tell(channel, &FromInit::Turned(ticket))
-            }
+            ToInit::Services { ticket, off } => match &mut self.machine {
+                // It answers itself.
+                Some(machine) => machine.turn(ticket, off),
+                None => {
+                    self.turn(off, channel)?;
+                    tell(channel, &FromInit::Turned(ticket))
+                }
+            },
             ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut { ticket, address }),
             ToInit::Stop => self.tell_machine(&ToGuest::Stop),
             ToInit::Steps(_)

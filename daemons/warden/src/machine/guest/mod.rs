@@ -92,7 +92,7 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
     let network = network(&whole)?;
     let init = PathBuf::from(PROGRAMS).join("levee-init");
     let label = whole.label;
-    let (given, mut outputs) = Outputs::open(whole.services, &network)?;
+    let (given, mut outputs) = Outputs::open(whole.services, &whole.off, &network)?;
     let compartment = Compartment::start_with(&plan, &network, &init, given);
     let mut compartment = compartment.map_err(|e| e.to_string())?;
     let documents = Documents::start(&label, whole.read, whole.below, &compartment)?;
@@ -104,8 +104,10 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
         wait(&fds)?;
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
         for event in compartment.events().map_err(|e| e.to_string())? {
-            if let Event::Service(place, report) = event {
-                tell(warden, &FromGuest::Service { place, report })?;
+            match event {
+                Event::Service(place, report) => tell(warden, &FromGuest::Service { place, report })?,
+                Event::Turned(ticket) => tell(warden, &FromGuest::Turned { ticket })?,
+                _ => {}
             }
         }
         outputs.said().iter().try_for_each(|said| tell(warden, said))?;
@@ -117,6 +119,9 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
                     let sockets = sockdiag::destroy(network.ns(), address).ok();
                     let sockets = sockets.map(|sockets| u32::try_from(sockets).unwrap_or(u32::MAX));
                     tell(warden, &FromGuest::Cut { ticket, sockets })?;
+                }
+                ToGuest::Services { ticket, off } => {
+                    compartment.turn(ticket, off).map_err(|e| e.to_string())?;
                 }
                 ToGuest::Stop => {
                     // Nobody writes to the store any more when what is in it is told for the last time.

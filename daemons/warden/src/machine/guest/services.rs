@@ -1,8 +1,10 @@
 //! The services of the machine's label: their listeners, opened here, with which process 1 of the compartment in the machine starts them.
 //! What they write is told outside, as far as there is room for it.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
+use levee_policy::ServiceName;
 use levee_policy::site::{Mode, Protocol};
 
 use super::output::Output;
@@ -17,11 +19,15 @@ use crate::machine::proto::FromGuest;
 pub struct Outputs(Vec<Output>);
 
 impl Outputs {
-    /// Opens every listener. What process 1 is given of each, in order.
+    /// Opens every listener; these services are off. What process 1 is given of each, in order.
     ///
     /// # Errors
     /// The kernel's, in words.
-    pub fn open(services: Vec<Served>, network: &Network) -> Result<(Vec<Given>, Self), String> {
+    pub fn open(
+        services: Vec<Served>,
+        off: &BTreeSet<ServiceName>,
+        network: &Network,
+    ) -> Result<(Vec<Given>, Self), String> {
         let open = |served: Served| -> Result<(Given, Output), String> {
             let listen = |address: &std::net::SocketAddr| match served.protocol {
                 Protocol::Tcp => network.listen(*address),
@@ -31,7 +37,8 @@ impl Outputs {
             let listeners = addresses.map(listen).collect::<levee_sys::Result<Vec<_>>>();
             let (output, end) = Output::new().map_err(|e| format!("make a service's output: {e}"))?;
             let fds = std::iter::once(end).chain(listeners.map_err(|e| e.to_string())?).collect();
-            Ok(((ToInit::Service { served, off: false }, fds), output))
+            let off = off.contains(&served.name);
+            Ok(((ToInit::Service { served, off }, fds), output))
         };
         let all = services.into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let (given, outputs) = all.into_iter().unzip();
