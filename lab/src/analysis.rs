@@ -11,9 +11,9 @@ use crate::experiment::{Drive, Experiment, Form, Mediation, Path, Use};
 use crate::paper::measure;
 use crate::place::Home;
 use crate::sample::{Flag, Manifest, SCHEMA, Sample};
-use crate::stats::{self, Interval, factorial, interval, p_value, series};
 use crate::tools::Tool;
 use crate::workload::Kind;
+use levee_stats::{self as stats, Interval, factorial, interval, p_value, series};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,7 +38,6 @@ mod server;
 mod site;
 pub mod stand;
 pub mod station;
-pub mod stats;
 pub mod study;
 pub mod tools;
 pub mod workload;

@@ -3,7 +3,7 @@
 
 use levee_lab::analysis::{Effect, Obs, Verdict, effects, ratios, seed_of};
 use levee_lab::design::{Layout, plan};
-use levee_lab::stats::interval::{FLIPS, p_value_until};
+use levee_stats::interval::{FLIPS, p_value_until};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, Normal};

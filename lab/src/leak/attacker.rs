@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::capacity::Windows;
 use crate::compartment::leave;
 use crate::operate;
+use levee_stats::capacity::Windows;
 
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/attacker"));
 

@@ -214,7 +214,7 @@ pub fn times(batches: &[Vec<Round>]) -> BTreeMap<String, [i64; 2]> {
             both[usize::from(*driven)].extend(answer.parse::<f64>().ok());
         }
     }
-    let middle = |x: &[f64]| crate::stats::quantile(x, 0.5).unwrap_or(0.0) as i64;
+    let middle = |x: &[f64]| levee_stats::quantile(x, 0.5).unwrap_or(0.0) as i64;
     all.into_iter().map(|(what, both)| (what, [middle(&both[0]), middle(&both[1])])).collect()
 }
 

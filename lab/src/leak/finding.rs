@@ -1,7 +1,7 @@
 //! What a run of the meter found.
 
-use super::capacity::{Capacity, Windows};
 use super::channels::Channel;
+use levee_stats::capacity::{Capacity, Windows};
 use serde::{Deserialize, Serialize};
 
 /// The most octets a second that a one-way channel may have.

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use super::Carried;
 use super::attacker::{self, End, Job};
-use super::capacity::{Windows, capacity, rough, symbols};
 use super::channels::{Channel, Processors};
 use super::stand::last_processor;
+use levee_stats::capacity::{Windows, capacity, rough, symbols};
 
 /// Most windows of one measurement.
 const MOST: usize = 20_000;

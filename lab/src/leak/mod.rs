@@ -6,7 +6,6 @@
 
 pub mod attacker;
 mod bounds;
-pub mod capacity;
 pub mod channels;
 pub mod differ;
 mod finding;

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::{fs, io};
 
-use super::capacity::Windows;
 use super::channels::Channel;
 use super::{Finding, Run};
+use levee_stats::capacity::Windows;
 
 /// Three digits, and no more.
 fn figure(n: f64) -> String {

@@ -162,7 +162,7 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Interval;
+    use levee_stats::Interval;
 
     #[test]
     fn what_differs_is_said_by_how_much_and_what_does_not_as_such() {

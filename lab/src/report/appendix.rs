@@ -11,8 +11,8 @@ use crate::experiment::{Arm, Mediation, Path, Unit, Use};
 use crate::paper::Paper;
 use crate::place::Home;
 use crate::sample::{Ledger, Sample};
-use crate::stats::quantile;
 use crate::workload::UdpStep;
+use levee_stats::quantile;
 use maud::{Markup, html};
 use std::fmt::Write as _;
 

@@ -9,7 +9,7 @@ use crate::analysis::Effect;
 use crate::design::Layout;
 use crate::experiment::{Arm, Mediation, Path};
 use crate::place::Home;
-use crate::stats::{Interval, quantile};
+use levee_stats::{Interval, quantile};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 

@@ -176,7 +176,7 @@ pub fn compare(before: &Path, after: &Path, json: bool) -> io::Result<String> {
             |f: &&crate::analysis::Effect| f.workload == e.workload && f.layout == e.layout && f.arm == e.arm;
         let twin = b.summary.effects.iter().find(of);
         let Some((f, x, y)) = twin.and_then(|f| Some((f, e.cost?, f.cost?))) else { continue };
-        let three = |i: crate::stats::Interval| <[f64; 3]>::from(i.ratio());
+        let three = |i: levee_stats::Interval| <[f64; 3]>::from(i.ratio());
         all.push(Compared {
             workload: e.workload.clone(),
             layout: e.layout.name(),

@@ -234,7 +234,7 @@ fn set_up(run: &Run) -> Markup {
 fn effects(run: &Run) -> Markup {
     let (m, s) = (&run.manifest, &run.summary);
     let interval =
-        if m.form.blocks < crate::stats::interval::BOOTSTRAP_FROM { "Yuen's t" } else { "BCa bootstrap" };
+        if m.form.blocks < levee_stats::interval::BOOTSTRAP_FROM { "Yuen's t" } else { "BCa bootstrap" };
     html! {
         @for l in &m.form.layouts { h3 { "Client and server " (l.name()) } (tables::effects(run, *l)) }
         p {

@@ -7,8 +7,8 @@ use super::draw::{
 };
 use crate::analysis::{Attribution, Cell, Effect, Verdict};
 use crate::sample::{Flag, Sample};
-use crate::stats::quantile;
 use crate::workload::Latency;
+use levee_stats::quantile;
 use maud::{Markup, Render, html};
 use plotters::prelude::*;
 use std::f64::consts::LN_2;

@@ -8,8 +8,8 @@ use crate::design::Layout;
 use crate::paper::{Paper, Row, measure};
 use crate::place::Home;
 use crate::sample::Flag;
-use crate::stats::{Interval, quantile};
 use crate::workload::Kind;
+use levee_stats::{Interval, quantile};
 use maud::{Markup, html};
 use std::collections::BTreeSet;
 

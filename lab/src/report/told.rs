@@ -6,7 +6,7 @@ use crate::analysis::{Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::experiment::{Arm, Drive, Mediation, Unit, Use};
 use crate::place::Home;
-use crate::stats::Interval;
+use levee_stats::Interval;
 
 /// The work whose effects are of the family.
 pub fn units(run: &Run) -> Vec<Unit> {

@@ -15,7 +15,7 @@ use crate::operate::{Removed, text, visible, wait_for};
 use crate::partitions::{Partition, Partitions};
 use crate::role::stay_on;
 use crate::server::Server;
-use crate::stats::quantile;
+use levee_stats::quantile;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -3,7 +3,7 @@
 use super::protections::{GIGABYTE, PACKET, STANDING, STANDING_WIRE, WIRE};
 use super::record::{Manifest, Sample};
 use super::run::{manifest, samples};
-use crate::stats::quantile;
+use levee_stats::quantile;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -3,7 +3,7 @@
 use super::record::{LAYOUT, Manifest, Sample};
 use super::{Recomputed, Row, Table};
 use crate::analysis::{Effect, Floor, Obs, Verdict, effects};
-use crate::stats::{self, Interval, quantile};
+use levee_stats::{self as stats, Interval, quantile};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use levee_lab::host::{self, Env};
-use levee_lab::stats::quantile;
+use levee_stats::quantile;
 use serde::{Deserialize, Serialize};
 
 use crate::arms::{Arm, MTU, Variant};

@@ -1,22 +1,25 @@
 //! How long changes of posture take while every session carries traffic, and whether a packet is lost.
 //!
 //! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES]]` (after `cargo build --workspace --bins`), as root. Server and
-//! workstations are on this host, so all have its processors. Prints docs/reports/postures.md.
+//! workstations are on this host, so all have its processors. Prints the table of docs/reports/postures.md.
 #![forbid(unsafe_code)]
 
-use levee_system::{World, host, sh, text};
+use levee_system::{World, text};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../../conf/small/site.toml");
-const PAGE: &str = "http://www.harbour.example/";
 const LABELS: [&str; 3] = ["SECRET//NATO,MED", "CONFIDENTIAL//MED", "UNCLASSIFIED"];
 /// Each change is from one of them to the other.
 const POSTURES: [&str; 2] = ["siege", "default"];
 const SESSIONS: usize = 6;
 const CHANGES: usize = 200;
+/// How long the same is carried without a change.
+const ALONE: Duration = Duration::from_secs(120);
+/// Until every program sends.
+const SETTLES: Duration = Duration::from_secs(5);
 /// What workstations have to follow.
 const FOLLOW: &str = "20s";
 
@@ -35,7 +38,7 @@ fn site(sessions: usize) -> String {
         "accreditation = \"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"",
         &format!("accreditation = \"{range}\""),
     );
-    format!("{all}\n{}{posture}", more.collect::<String>())
+    format!("{all}\n{}{posture}{SERVICES}", more.collect::<String>())
 }
 
 /// What the server's vaults dropped, by reason.
@@ -51,38 +54,151 @@ fn dropped(status: &Value) -> BTreeMap<String, u64> {
     sums
 }
 
-/// TCP segments sent, and sent again, within every compartment, at the server and at workstations.
-fn segments(world: &World) -> (u64, u64) {
-    let wardens = world.workstation_pids().chain([world.server_pid()]);
-    let inits = wardens.flat_map(host::below).filter(|process| process.name == "levee-init");
-    let (mut sent, mut again) = (0, 0);
-    for init in inits {
-        let net = format!("--net=/proc/{}/ns/net", init.pid);
-        let snmp = sh("nsenter", &[&net, "cat", "/proc/net/snmp"]).ok();
-        let mut rows = snmp.lines().filter(|line| line.starts_with("Tcp:")).map(str::split_whitespace);
-        let (names, values) = (rows.next().expect("names"), rows.next().expect("values"));
-        for (name, value) in names.zip(values) {
-            match name {
-                "OutSegs" => sent += value.parse::<u64>().expect("a number"),
-                "RetransSegs" => again += value.parse::<u64>().expect("a number"),
-                _ => {}
-            }
-        }
-    }
-    (sent, again)
+/// Services that give back what they are sent: datagrams, and streams.
+const SERVICES: &str = r#"
+[[service]]
+name = "datagrams"
+port = 7001
+protocol = "udp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "direct"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", """
+import socket
+s=socket.socket(fileno=3)
+s.setblocking(True)
+while True:
+    d,a=s.recvfrom(2048)
+    try: s.sendto(d,a)
+    except OSError: pass
+"""]
+
+[[service]]
+name = "streams"
+port = 7002
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "direct"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", """
+import selectors,socket
+l=socket.socket(fileno=3)
+l.setblocking(False)
+all=selectors.DefaultSelector()
+all.register(l,1)
+while True:
+    for key,_ in all.select():
+        s=key.fileobj
+        if s is l:
+            s,_=l.accept()
+            s.setblocking(True)
+            s.setsockopt(6,1,1)
+            all.register(s,1)
+            continue
+        try: d=s.recv(65536)
+        except OSError: d=b''
+        if d: s.sendall(d)
+        else: all.unregister(s); s.close()
+"""]
+"#;
+
+/// Sends a datagram and as much of a stream every 20 ms until its input ends, and prints of each what came back: how many, in how many
+/// windows of 100 ms less than half of what is due, and the longest silence.
+const CLIENT: &str = r#"
+import json,select,socket,struct,sys,time
+EVERY,SIZE,WINDOW=.02,200,.1
+udp=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); udp.connect(("10.80.0.1",7001))
+tcp=socket.create_connection(("10.80.0.1",7002)); tcp.setsockopt(6,1,1)
+for s in (udp,tcp): s.setblocking(False)
+class Of:
+    def __init__(self): self.got,self.windows,self.last,self.silence=0,{},None,0
+    def came(self,now,n):
+        self.got+=n
+        w=int((now-begun)/WINDOW); self.windows[w]=self.windows.get(w,0)+n
+        if self.last is not None: self.silence=max(self.silence,now-self.last)
+        self.last=now
+    def told(self,until):
+        of=range(2,int((until-begun)/WINDOW)-1)
+        few=sum(self.windows.get(w,0)<WINDOW/EVERY/2 for w in of)
+        return {"got":self.got,"windows":len(of),"few":few,"silence":self.silence}
+begun=time.monotonic()
+seen,d,t,sent,rest=set(),Of(),Of(),0,0
+due,ends,unsent=begun,None,b""
+while ends is None or time.monotonic()<ends:
+    wait=max(0,due-time.monotonic()) if ends is None else .05
+    ready,_,_=select.select([udp,tcp]+([sys.stdin] if ends is None else []),[],[],wait)
+    now=time.monotonic()
+    if sys.stdin in ready: ends,until=now+2,now
+    if udp in ready:
+        try:
+            n,=struct.unpack("!Q",udp.recv(2048)[:8])
+            if n not in seen: seen.add(n); d.came(now,1)
+        except OSError: pass
+    if tcp in ready:
+        rest+=len(tcp.recv(65536)); t.came(now,rest//SIZE); rest%=SIZE
+    while ends is None and due<=now:
+        try: udp.send(struct.pack("!Q",sent)+bytes(SIZE-8))
+        except OSError: pass
+        unsent+=bytes(SIZE)
+        try: unsent=unsent[tcp.send(unsent):]
+        except BlockingIOError: pass
+        sent+=1; due+=EVERY
+print(json.dumps({"sent":sent,"datagrams":d.told(until),"stream":t.told(until)}))
+"#;
+
+/// What came back of what sessions sent.
+#[derive(Debug, Default)]
+struct Carried {
+    sent: u64,
+    datagrams: Back,
+    streams: Back,
+    /// Sessions whose program did not end as it should.
+    failed: usize,
 }
 
-/// A file goes to the label's own store and comes back the same, again and again until it is over. Counts what failed.
-fn carry(world: &World, number: usize, over: &AtomicBool, rounds: &AtomicU64, failed: &AtomicU64) {
-    let there_and_back = format!(
-        "head -c 400000 /dev/urandom >/tmp/a && curl --silent --show-error --fail --max-time 30 -T /tmp/a {PAGE}own/a{number} && \
-         curl --silent --show-error --fail --max-time 30 --output /tmp/b {PAGE}own/a{number} && cmp /tmp/a /tmp/b"
-    );
-    while !over.load(Ordering::Relaxed) {
-        let ended = world.inside(&format!("ws{number}"), &["sh", "-c", &there_and_back]).output();
-        let well = ended.is_ok_and(|output| output.status.success());
-        (if well { rounds } else { failed }).fetch_add(1, Ordering::Relaxed);
+#[derive(Debug, Default)]
+struct Back {
+    got: u64,
+    windows: u64,
+    /// Windows with less than half of what is due.
+    few: u64,
+    /// The longest silence, in seconds.
+    silence: f64,
+}
+
+impl Back {
+    fn add(&mut self, said: &Value) {
+        let number = |name: &str| said[name].as_u64().unwrap_or(0);
+        self.got += number("got");
+        self.windows += number("windows");
+        self.few += number("few");
+        self.silence = self.silence.max(said["silence"].as_f64().unwrap_or(f64::INFINITY));
     }
+}
+
+/// Has each session carry a stream and datagrams during this.
+fn carried(world: &World, sessions: usize, during: impl FnOnce()) -> Carried {
+    let client = |number: usize| {
+        let mut client = world.inside(&format!("ws{number}"), &["/usr/bin/python3", "-c", CLIENT]);
+        client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program that sends")
+    };
+    let mut clients: Vec<_> = (1..=sessions).map(client).collect();
+    std::thread::sleep(SETTLES);
+    during();
+    clients.iter_mut().for_each(|client| drop(client.stdin.take()));
+    let mut all = Carried::default();
+    for client in clients {
+        let said = client.wait_with_output().expect("what it says").stdout;
+        match serde_json::from_slice::<Value>(&said) {
+            Ok(said) => {
+                all.sent += said["sent"].as_u64().unwrap_or(0);
+                all.datagrams.add(&said["datagrams"]);
+                all.streams.add(&said["stream"]);
+            }
+            Err(_) => all.failed += 1,
+        }
+    }
+    all
 }
 
 fn main() {
@@ -95,64 +211,71 @@ fn main() {
     for (number, (name, label)) in (1..).zip(names.iter().zip(LABELS.iter().cycle())) {
         world.login(name, &format!("p{number}")).ok();
         world.level(name, label).ok();
-        world.fetch(name, PAGE).ok();
     }
+    eprintln!("{sessions} sessions; {} s without a change, then {changes} changes", ALONE.as_secs());
     let run = text(&world.path("run"));
-    let (over, rounds, failed) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let ((sent, again), drops) = (segments(&world), dropped(&world.status()));
+    let alone = carried(&world, sessions, || std::thread::sleep(ALONE));
+    let drops = dropped(&world.status());
     let began = Instant::now();
     let mut times: Vec<f64> = Vec::new();
     let mut refused = 0;
-    std::thread::scope(|scope| {
-        for number in 1..=sessions {
-            let (world, over, rounds, failed) = (&world, &over, &rounds, &failed);
-            scope.spawn(move || carry(world, number, over, rounds, failed));
-        }
-        for name in POSTURES.iter().cycle().take(changes) {
+    let changing = carried(&world, sessions, || {
+        for (number, name) in (1..).zip(POSTURES.iter().cycle().take(changes)) {
             let start = Instant::now();
             let done = world.levee(&["posture", "set", name, "--reason", "measured", "--run", &run]);
             let well = done.out.contains("no tunnel has keys from before");
-            if well { times.push(start.elapsed().as_secs_f64() * 1e3) } else { refused += 1 }
+            if well {
+                times.push(start.elapsed().as_secs_f64() * 1e3)
+            } else {
+                refused += 1
+            }
+            if number % 100 == 0 {
+                eprintln!("{number} changes");
+            }
         }
-        over.store(true, Ordering::Relaxed);
     });
     let took = began.elapsed().as_secs_f64();
-    let ((sent_after, again_after), drops_after) = (segments(&world), dropped(&world.status()));
-    let (sent, again) = (sent_after - sent, again_after - again);
+    let drops_after = dropped(&world.status());
     let left = world.status()["session_count"].as_u64().unwrap_or(0);
     times.sort_by(f64::total_cmp);
     let at = |share: f64| {
-        times
-            .get(((times.len().saturating_sub(1)) as f64 * share).round() as usize)
-            .copied()
-            .unwrap_or(f64::NAN)
+        let place = ((times.len().saturating_sub(1)) as f64 * share).round() as usize;
+        times.get(place).copied().unwrap_or(f64::NAN)
     };
     println!("# Changes of posture under traffic\n");
     println!(
-        "`cargo run -p levee-system --bin posture-times -- {sessions} {changes}`, {} build, all on one host: {sessions} sessions at {} \
-         labels, each carrying files of 400,000 octets to and fro; {changes} changes between `aes-256-gcm` first and `chacha20-poly1305` \
-         alone, one after another, in {took:.0} s.\n",
-        if cfg!(debug_assertions) { "debug" } else { "release" },
+        "`cargo run -p levee-system --bin posture-times -- {sessions} {changes}`, all on one host: {sessions} sessions at {} labels, each \
+         with a datagram of 200 octets and as much of a stream every 20 ms, there and back; {changes} changes between `aes-256-gcm` first \
+         and `chacha20-poly1305` alone, one after another, in {took:.0} s.\n",
         LABELS.len().min(sessions)
     );
-    println!("| what | |\n|---|---|");
-    println!("| changes acknowledged; not | {}; {refused} |", times.len());
+    println!("| what | with changes | without, {} s |\n|---|---|---|", ALONE.as_secs());
+    println!("| changes acknowledged; not | {}; {refused} | |", times.len());
     println!(
-        "| time to acknowledgement, ms: least, median, 99th of 100, most | {:.0}, {:.0}, {:.0}, {:.0} |",
+        "| time to acknowledgement, ms: least, median, 99th of 100, most | {:.0}, {:.0}, {:.0}, {:.0} | |",
         at(0.0),
         at(0.5),
         at(0.99),
         at(1.0)
     );
-    println!("| files there and back, whole; not | {}; {} |", rounds.into_inner(), failed.into_inner());
-    println!(
-        "| TCP segments sent within compartments, both ends; sent again, for whatever reason | {sent}; {again} |"
-    );
-    println!("| sessions at the end, of {sessions} | {left} |");
+    let row = |what: &str, of: &dyn Fn(&Carried) -> String| {
+        println!("| {what} | {} | {} |", of(&changing), of(&alone));
+    };
+    row("datagrams sent; not back", &|all| format!("{}; {}", all.sent, all.sent - all.datagrams.got));
+    row("pieces of streams sent; not back", &|all| format!("{}; {}", all.sent, all.sent - all.streams.got));
+    row("windows of 100 ms of a session; with less than half of its datagrams", &|all| {
+        format!("{}; {}", all.datagrams.windows, all.datagrams.few)
+    });
+    row("the same of its stream", &|all| format!("{}; {}", all.streams.windows, all.streams.few));
+    row("longest silence of a session's datagrams, of its stream, ms", &|all| {
+        format!("{:.0}, {:.0}", all.datagrams.silence * 1e3, all.streams.silence * 1e3)
+    });
+    row("sessions whose program failed", &|all| all.failed.to_string());
+    println!("| sessions at the end, of {sessions} | {left} | |");
     for (name, count) in drops_after {
         let count = count - drops.get(&name).copied().unwrap_or(0);
         if count > 0 {
-            println!("| packets that a vault of the server dropped: {name} | {count} |");
+            println!("| packets that a vault of the server dropped: {name} | {count} | |");
         }
     }
 }

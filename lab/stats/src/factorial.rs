@@ -5,7 +5,7 @@
 //! or +1 (level 1), times 2. On logs an effect is a factor of multiplication, on raw times an addition;
 //! where an interaction vanishes on one scale, that scale is how the costs combine.
 
-use super::{Interval, interval};
+use crate::{Interval, interval};
 
 /// The effect of one set of factors.
 #[derive(Clone, Debug, PartialEq)]

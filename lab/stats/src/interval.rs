@@ -1,6 +1,6 @@
 //! Intervals and p-values for the trimmed mean of per-block log ratios.
 
-use super::{CONFIDENCE, mean, sd};
+use crate::{CONFIDENCE, mean, sd};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};

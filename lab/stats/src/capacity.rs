@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use crate::stats::{mean, quantile, sd};
+use crate::{mean, quantile, sd};
 
 /// Shuffles, and bootstrap replicates.
 const REPLICATES: usize = 200;

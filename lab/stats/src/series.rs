@@ -1,6 +1,6 @@
 //! What a sequence of trials says about the machine: memory from trial to trial, and steps in its level.
 
-use super::mean;
+use crate::mean;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
