@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 
 use levee_lab::leak::Finding;
-use levee_lab::leak::capacity::Windows;
 use levee_lab::leak::channels::{Channel, Class, From};
 use levee_lab::leak::meter::Meter;
 use levee_policy::site::Needs;
 use levee_policy::{Label, LabelName, Site};
+use levee_stats::capacity::Windows;
 use pair::Pair;
 use places::{Running, place, probe, run};
 use serde_json::{Map, Value, json};
