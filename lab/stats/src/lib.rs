@@ -1,6 +1,6 @@
 //! The laboratory's statistics: effects on per-block log ratios with intervals, and how much a channel carries.
 //!
-//! They know nothing of levee, of arms or of files: numbers come in and go out. They are a crate of their own because they alone of the
+//! They may not know of levee, of arms or of files: numbers come in and go out. They are a crate of their own because they alone of the
 //! laboratory must be fast where all else is built for tests. Begin reading with `interval.rs`, then `factorial.rs` and `capacity.rs`.
 //!
 //! A block holds every arm once, close together in time. The effect of an arm is the mean over blocks of

@@ -24,7 +24,7 @@ const MAY: [(&str, &[&str]); 7] = [
     ("daemons", &["core", "host"]),
     ("tpe", &["core", "host"]),
     ("cli", &["core", "host"]),
-    ("lab", &[]),
+    ("lab", &["lab"]),
     ("tests", &["core", "host", "daemons", "tpe", "cli", "lab", "tests"]),
 ];
 

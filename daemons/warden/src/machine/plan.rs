@@ -1,6 +1,5 @@
 //! The start of a machine as data: the compartment on the host that QEMU runs in, its hardware, and the compartment within.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -116,7 +115,7 @@ impl MachinePlan {
             outside: within.outside.into_iter().filter(|step| *step != Outside::SourcePorts).collect(),
             wire: spec.wire,
             services: spec.services,
-            off: BTreeSet::new(),
+            off: Default::default(),
             below: below.is_some(),
             read: spec.read,
             time: Duration::ZERO,

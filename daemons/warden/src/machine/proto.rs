@@ -40,13 +40,9 @@ pub enum ToGuest {
         /// The address.
         address: IpAddr,
     },
-    /// These services are off, and no others: as on the host, [`ToInit::Services`](crate::compartment::proto::ToInit::Services).
-    Services {
-        /// The warden's own number for it.
-        ticket: u64,
-        /// By their names.
-        off: BTreeSet<ServiceName>,
-    },
+    /// These services are off, and no others, by this number of the warden's: as
+    /// [`ToInit::Services`](crate::compartment::proto::ToInit::Services), answered by [`FromGuest::Turned`].
+    Services(u64, BTreeSet<ServiceName>),
     /// End the services, write everything to the disks, end.
     Stop,
 }
@@ -95,13 +91,8 @@ pub enum FromGuest {
         /// Which step, and why.
         reason: String,
     },
-    /// Something has become of a service.
-    Service {
-        /// Its place among the services.
-        place: u16,
-        /// What.
-        report: Report,
-    },
+    /// Something has become of the service at this place.
+    Service(u16, Report),
     /// The sockets of an address are destroyed.
     Cut {
         /// Whose.
@@ -110,10 +101,7 @@ pub enum FromGuest {
         sockets: Option<u32>,
     },
     /// Nothing runs that was started before a service was turned off.
-    Turned {
-        /// Of which [`ToGuest::Services`].
-        ticket: u64,
-    },
+    Turned(u64),
     /// A line that a service wrote to its standard output or error.
     Said {
         /// The service's place.

@@ -33,11 +33,13 @@ fn site(sessions: usize) -> String {
         "[[posture]]\nname = \"{}\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"{FOLLOW}\"\n",
         POSTURES[0]
     );
-    // The second workstation of the small site may not have every label.
-    let all = SITE.replace(
-        "accreditation = \"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"",
-        &format!("accreditation = \"{range}\""),
-    );
+    // The second workstation of the small site may not have every label, and its pool is for few.
+    let all = SITE
+        .replace(
+            "accreditation = \"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"",
+            &format!("accreditation = \"{range}\""),
+        )
+        .replace("10.80.1.0/24", "10.80.16.0/20");
     format!("{all}\n{}{posture}{SERVICES}", more.collect::<String>())
 }
 

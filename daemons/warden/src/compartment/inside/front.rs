@@ -130,14 +130,14 @@ impl Front {
                 Some(FromInit::Built)
             }
             (FromGuest::Failed { reason }, _) => return Err(reason),
-            (FromGuest::Service { place, report }, true) if is_known(place) => {
+            (FromGuest::Service(place, report), true) if is_known(place) => {
                 Some(FromInit::Service(place, report))
             }
             (FromGuest::Said { service, line }, true) if is_known(service) => {
                 self.write(service, &line);
                 None
             }
-            (FromGuest::Turned { ticket }, true) => Some(FromInit::Turned(ticket)),
+            (FromGuest::Turned(ticket), true) => Some(FromInit::Turned(ticket)),
             (FromGuest::Cut { ticket, sockets }, true) => Some(FromInit::Cut(ticket, sockets)),
             _ => return Err("process 1 of the machine says what it may not say".into()),
         })
@@ -159,7 +159,7 @@ impl Front {
 
     fn say_off(&mut self) -> Result<(), String> {
         let off = self.off.take();
-        off.map_or(Ok(()), |(ticket, off)| self.say(&ToGuest::Services { ticket, off }))
+        off.map_or(Ok(()), |(ticket, off)| self.say(&ToGuest::Services(ticket, off)))
     }
 
     fn write(&self, service: u16, line: &str) {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn of_service(place: u16) -> FromGuest {
-        FromGuest::Service { place, report: Report { starts: 1, told: None, trouble: None } }
+        FromGuest::Service(place, Report { starts: 1, told: None, trouble: None })
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
         assert!(matches!(heard(true, &of_service(0)), Ok(Some(FromInit::Service(0, _)))));
         let cut = FromGuest::Cut { ticket: 3, sockets: Some(1) };
         assert!(matches!(heard(true, &cut), Ok(Some(FromInit::Cut(3, _)))));
-        assert!(matches!(heard(true, &FromGuest::Turned { ticket: 4 }), Ok(Some(FromInit::Turned(4)))));
+        assert!(matches!(heard(true, &FromGuest::Turned(4)), Ok(Some(FromInit::Turned(4)))));
         let line = |service| FromGuest::Said { service, line: "tide".into() };
         for (is_built, said) in [
             // Of a service that it has not, before it is built, or once more.
@@ -252,7 +252,7 @@ mod tests {
             (false, of_service(0)),
             (false, line(0)),
             (false, cut),
-            (false, FromGuest::Turned { ticket: 4 }),
+            (false, FromGuest::Turned(4)),
             (true, FromGuest::Built),
             (true, FromGuest::Booted),
             (false, FromGuest::Booted),

@@ -105,8 +105,8 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
         while signals.next().map_err(|e| e.to_string())?.is_some() {}
         for event in compartment.events().map_err(|e| e.to_string())? {
             match event {
-                Event::Service(place, report) => tell(warden, &FromGuest::Service { place, report })?,
-                Event::Turned(ticket) => tell(warden, &FromGuest::Turned { ticket })?,
+                Event::Service(place, report) => tell(warden, &FromGuest::Service(place, report))?,
+                Event::Turned(ticket) => tell(warden, &FromGuest::Turned(ticket))?,
                 _ => {}
             }
         }
@@ -120,7 +120,7 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
                     let sockets = sockets.map(|sockets| u32::try_from(sockets).unwrap_or(u32::MAX));
                     tell(warden, &FromGuest::Cut { ticket, sockets })?;
                 }
-                ToGuest::Services { ticket, off } => {
+                ToGuest::Services(ticket, off) => {
                     compartment.turn(ticket, off).map_err(|e| e.to_string())?;
                 }
                 ToGuest::Stop => {
