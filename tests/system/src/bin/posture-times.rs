@@ -104,11 +104,11 @@ while True:
 """]
 "#;
 
-/// Sends a datagram and as much of a stream every 20 ms until its input ends, and prints of each what came back: how many, in how many
-/// windows of 100 ms less than half of what is due, and the longest silence.
+/// Sends a datagram and as much of a stream every 50 ms until its input ends, and prints of each what came back: how many, in how many
+/// windows of 200 ms less than half of what is due, and the longest silence.
 const CLIENT: &str = r#"
 import json,select,socket,struct,sys,time
-EVERY,SIZE,WINDOW=.02,200,.1
+EVERY,SIZE,WINDOW=.05,200,.2
 udp=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); udp.connect(("10.80.0.1",7001))
 tcp=socket.create_connection(("10.80.0.1",7002)); tcp.setsockopt(6,1,1)
 for s in (udp,tcp): s.setblocking(False)
@@ -247,7 +247,7 @@ fn main() {
     println!("# Changes of posture under traffic\n");
     println!(
         "`cargo run -p levee-system --bin posture-times -- {sessions} {changes}`, all on one host: {sessions} sessions at {} labels, each \
-         with a datagram of 200 octets and as much of a stream every 20 ms, there and back; {changes} changes between `aes-256-gcm` first \
+         with a datagram of 200 octets and as much of a stream every 50 ms, there and back; {changes} changes between `aes-256-gcm` first \
          and `chacha20-poly1305` alone, one after another, in {took:.0} s.\n",
         LABELS.len().min(sessions)
     );
@@ -265,7 +265,7 @@ fn main() {
     };
     row("datagrams sent; not back", &|all| format!("{}; {}", all.sent, all.sent - all.datagrams.got));
     row("pieces of streams sent; not back", &|all| format!("{}; {}", all.sent, all.sent - all.streams.got));
-    row("windows of 100 ms of a session; with less than half of its datagrams", &|all| {
+    row("windows of 200 ms of a session; with less than half of its datagrams", &|all| {
         format!("{}; {}", all.datagrams.windows, all.datagrams.few)
     });
     row("the same of its stream", &|all| format!("{}; {}", all.streams.windows, all.streams.few));
