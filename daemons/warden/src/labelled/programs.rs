@@ -171,16 +171,25 @@ impl LinkPrograms {
     /// The kernel's.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
         let mut dropped = Vec::new();
-        for (arrived, map) in [(true, &self.arrived), (false, &self.left)] {
+        for arrived in [true, false] {
             for reason in Drop::ALL {
-                let value = map.get(&(reason as u32).to_ne_bytes())?;
-                let packets = value.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets));
+                let packets = self.dropped_for(reason, arrived)?;
                 if packets > 0 {
                     dropped.push(Dropped { arrived, reason, packets });
                 }
             }
         }
         Ok(dropped)
+    }
+
+    /// How many packets were dropped for this reason, of those that arrived or of those that were to leave.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn dropped_for(&self, reason: Drop, arrived: bool) -> Result<u64> {
+        let map = if arrived { &self.arrived } else { &self.left };
+        let value = map.get(&(reason as u32).to_ne_bytes())?;
+        Ok(value.first_chunk().map_or(0, |octets| u64::from_ne_bytes(*octets)))
     }
 }
 
