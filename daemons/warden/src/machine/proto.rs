@@ -33,13 +33,8 @@ pub enum ToGuest {
     Steps(Vec<Inside>),
     /// That was all of them: carry them out, and offer the services.
     Begin(Box<Whole>),
-    /// Destroy the sockets of a session's inner address.
-    Cut {
-        /// The warden's own number for it.
-        ticket: u64,
-        /// The address.
-        address: IpAddr,
-    },
+    /// Destroy the sockets of a session's inner address, by this number of the warden's.
+    Cut(u64, IpAddr),
     /// These services are off, and no others, by this number of the warden's: as
     /// [`ToInit::Services`](crate::compartment::proto::ToInit::Services), answered by [`FromGuest::Turned`].
     Services(u64, BTreeSet<ServiceName>),

@@ -128,7 +128,7 @@ impl Running {
                     tell(channel, &FromInit::Turned(ticket))
                 }
             },
-            ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut { ticket, address }),
+            ToInit::Cut { ticket, address } => self.tell_machine(&ToGuest::Cut(ticket, address)),
             ToInit::Stop => self.tell_machine(&ToGuest::Stop),
             ToInit::Steps(_)
             | ToInit::Service { .. }

@@ -115,7 +115,7 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
             warden.receive::<ToGuest>().map_err(|e| format!("listen to the warden: {e}"))?
         {
             match message {
-                ToGuest::Cut { ticket, address } => {
+                ToGuest::Cut(ticket, address) => {
                     let sockets = sockdiag::destroy(network.ns(), address).ok();
                     let sockets = sockets.map(|sockets| u32::try_from(sockets).unwrap_or(u32::MAX));
                     tell(warden, &FromGuest::Cut { ticket, sockets })?;
