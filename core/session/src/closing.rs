@@ -169,8 +169,8 @@ impl Sessions {
         self.cuts.retain(|_, session| *session != id);
     }
 
-    /// Makes the end durable. Where another session replaces this one, it comes into the store by the same
-    /// change: the store never has two of one TPE.
+    /// Makes the end durable, in the log and then in the store. Where another session replaces this one, it comes into the store by the
+    /// same change: the store never has two of one TPE.
     pub(crate) fn record_end(&mut self, id: SessionId, now: Time) {
         let until = self.patience(now);
         let Some(session) = self.sessions.get(&id) else { return };
@@ -181,7 +181,11 @@ impl Sessions {
             return self.set_timer(until, Timer::Session(id));
         }
         let record = &session.record;
-        let ended = ended(record, &closing.reason);
+        if !closing.logged {
+            let ended = ended(record, &closing.reason);
+            let commit = self.commit(Purpose::End(id), vec![ended], vec![]);
+            return self.step(id, Step::Recording(commit));
+        }
         // Another server's was never in the store, but that it is not used here again.
         let here = self.ended_here.get(&id).map(|at| Change::EndedHere(id, Some(*at)));
         let mut changes = match session.shared {
@@ -197,18 +201,22 @@ impl Sessions {
                 changes.push(Change::Put(granted.record.clone()));
             }
         }
-        let commit = self.commit(Purpose::End(id), vec![ended], changes);
+        if changes.is_empty() {
+            return self.finish(id, now);
+        }
+        let commit = self.commit(Purpose::End(id), vec![], changes);
         self.step(id, Step::Recording(commit));
     }
 
     pub(crate) fn end_recorded(&mut self, id: SessionId, commit: CommitId, durable: bool, now: Time) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        if !matches!(&session.phase, Phase::Closing(Closing { step: Step::Recording(c), .. }) if *c == commit)
-        {
+        let Some(Session { phase: Phase::Closing(closing), .. }) = self.sessions.get_mut(&id) else { return };
+        if !matches!(closing.step, Step::Recording(of) if of == commit) {
             return;
         }
-        if durable {
-            return self.finish(id, now);
+        match (durable, std::mem::replace(&mut closing.logged, closing.logged || durable)) {
+            (true, true) => return self.finish(id, now),
+            (true, false) => return self.record_end(id, now),
+            (false, _) => {}
         }
         let at = now.after(RETRY);
         self.step(id, Step::RecordingAgain(at));
@@ -353,11 +361,16 @@ pub(crate) const TOO_LONG: &str = "it has lasted as long as the site lets a sess
 const NOT_EVERYWHERE: &str = "no packet of the session passes this server any more, but another server of the site has not \
                               said so, and is given up only when its lease has run out";
 
+/// The most characters of why a session ends. What is told by who reads others' octets may be longer than a record can be, and the end of what
+/// cannot be recorded is pursued for ever.
+const REASON: usize = 300;
+
 fn closing(reason: &str, waiters: Vec<Waiter>, now: Time) -> Phase {
     Phase::Closing(Closing {
-        reason: reason.to_owned(),
+        reason: reason.chars().take(REASON).collect(),
         step: Step::Vault(now.after(SILENCE)),
         waiters,
+        logged: false,
         for_now: false,
     })
 }

@@ -296,6 +296,7 @@ impl Sessions {
             reason: REASON.into(),
             step: Step::RecordingAgain(now),
             waiters: vec![],
+            logged: false,
             for_now: false,
         };
         self.by_device.insert(record.device.clone(), id);

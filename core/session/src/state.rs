@@ -204,6 +204,8 @@ pub(crate) struct Closing {
     pub reason: String,
     pub step: Step,
     pub waiters: Vec<Waiter>,
+    /// The audit log has the end: the store alone is to be told, however often that fails.
+    pub logged: bool,
     /// Only what this server has of another one's session ends, which may be used here again.
     pub for_now: bool,
 }

@@ -288,3 +288,54 @@ fn the_record_of_a_request_that_is_over_grants_nothing_to_the_next() {
     assert!(!stores(&server.hear(Event::Committed(first, true))));
     assert!(stores(&server.hear(Event::Committed(second, true))));
 }
+
+#[test]
+fn an_end_that_the_store_does_not_take_is_in_the_log_once_and_pursued() {
+    let (mut server, id) = Server::with_a_session();
+    server.hear(Event::Request(CLIENT, Request::Logout));
+    // A log that is written, before a store that is not, for half a minute.
+    let (mut records, mut refused) = (0, 0);
+    let mut event = Event::VaultClosed(label(), id);
+    for second in 0..60 {
+        let mut events = vec![std::mem::replace(&mut event, Event::Tick)];
+        while let Some(event) = events.pop() {
+            server.machine.handle(event, server.now);
+            while let Some(output) = server.machine.poll() {
+                match output {
+                    Output::Cut(cut, ..) => events.push(Event::Cut(cut, Some(1))),
+                    Output::Commit(commit, entries, changes) => {
+                        records += entries.len();
+                        let durable = changes.is_empty() || second >= 30;
+                        server.machine.handle(Event::Committed(commit, durable), server.now);
+                    }
+                    Output::Reply(CLIENT, reply) if is_unavailable(&reply) => refused += 1,
+                    _ => {}
+                }
+            }
+        }
+        server.now = server.now.after(Duration::from_secs(1));
+        assert_eq!(server.machine.shown().all(|shown| shown.id != id), second >= 30, "{second}");
+    }
+    assert_eq!((records, refused), (1, 1));
+}
+
+#[test]
+fn however_much_is_said_of_why_a_session_ends_its_record_is_none_that_is_too_long() {
+    // By what reads etcd's answers, by process 1 of its label.
+    let why = "because ".repeat(8_000);
+    for event in [Event::Fence(why.clone()), Event::LabelFailed(label(), why)] {
+        let (mut server, id) = Server::with_a_session();
+        let mut said = server.hear(event);
+        said.extend(server.hear(Event::VaultClosed(label(), id)));
+        for cut in cuts(&said) {
+            said.extend(server.hear(Event::Cut(cut, Some(0))));
+        }
+        let reasons = said.iter().filter_map(|output| match output {
+            Output::Commit(_, entries, _) => Some(entries.iter().map(|entry| entry.reason.len())),
+            _ => None,
+        });
+        let reasons: Vec<usize> = reasons.flatten().collect();
+        assert!(reasons.len() == 1 && reasons[0] <= 300, "{reasons:?}");
+        assert!(server.machine.shown().all(|shown| shown.id != id));
+    }
+}

@@ -53,7 +53,9 @@ fn the_store_forgets_the_second_behind_the_change_that_brought_it_in() {
         });
         said.collect::<Vec<_>>()
     };
-    let [(end, changes)] = &commits(Event::Cut(cut[0], Some(0)))[..] else { panic!("one change") };
+    let [(logged, changes)] = &commits(Event::Cut(cut[0], Some(0)))[..] else { panic!("one record") };
+    assert_eq!(changes[..], []);
+    let [(end, changes)] = &commits(Event::Committed(*logged, true))[..] else { panic!("one change") };
     assert!(
         matches!(&changes[..], [Change::Remove(old, ..), Change::Put(new)] if *old == id && new.id == next()),
         "{changes:?}"

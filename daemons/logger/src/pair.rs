@@ -31,7 +31,7 @@ impl Pair {
     /// Adds a line, which has its end.
     ///
     /// # Errors
-    /// The kernel's: the disk is full. Then the line is not there.
+    /// The kernel's: the disk is full. Then nothing of the line is there.
     pub fn write(&mut self, line: &[u8]) -> io::Result<()> {
         let length = line.len() as u64;
         if self.size.saturating_add(length) > self.limit {
@@ -41,11 +41,13 @@ impl Pair {
             }
             (self.current, self.size) = (next, 0);
         }
-        if let Some(file) = self.files.get_mut(self.current) {
-            // One call: a line is there or not.
-            let written = file.write(line)?;
-            self.size = self.size.saturating_add(written as u64);
+        let Some(file) = self.files.get_mut(self.current) else { return Ok(()) };
+        if let Err(error) = file.write_all(line) {
+            // A disk that fills up takes the beginning of a line: the next one would stand behind that, and not be seen to begin.
+            file.set_len(self.size)?;
+            return Err(error);
         }
+        self.size = self.size.saturating_add(length);
         Ok(())
     }
 }
@@ -90,5 +92,38 @@ mod tests {
             }
         }
         assert_eq!(sizes(directory.path()), [1_000, 500]);
+    }
+
+    /// A file system of two pages, gone with the value.
+    struct Small(tempfile::TempDir);
+
+    impl Small {
+        fn new() -> Self {
+            let at = tempfile::tempdir().expect("a directory");
+            let mut mount = std::process::Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", "size=8192", "levee-logger-test"]).arg(at.path());
+            assert!(mount.status().expect("mount").success(), "mounting a tmpfs needs root");
+            Self(at)
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+        }
+    }
+
+    #[test]
+    fn of_a_line_that_the_disk_does_not_take_nothing_stands_before_the_next() {
+        let disk = Small::new();
+        let mut pair = Pair::new(open(disk.0.path()), 1 << 20).expect("two files");
+        // It has room for eight of them and the half of another.
+        let long = |number| format!("{number} {}\n", "x".repeat(961));
+        let written: Vec<bool> = (0..10).map(|number| pair.write(long(number).as_bytes()).is_ok()).collect();
+        assert_eq!(written.iter().filter(|written| **written).count(), 8, "{written:?}");
+        pair.write(b"short, and whole\n").expect("room for this one");
+        let text = fs::read_to_string(disk.0.path().join("0")).expect("text");
+        assert!(text.lines().all(|line| line.len() == 963 || line == "short, and whole"), "{text}");
+        assert_eq!((text.lines().count(), text.len() as u64), (9, pair.size));
     }
 }

@@ -43,19 +43,32 @@ const UNSURE: &str = "the host has been started anew since the last run, which d
 /// How long the signer may take for the last checkpoint.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// What a record is for: a decision; or nobody's alone, and then all that is decided with it waits for it.
+type Of = Option<CommitId>;
+
 /// What waits to be made durable.
 #[derive(Default)]
 pub(crate) struct Pending {
-    entries: Vec<(Weight, Entry)>,
-    /// Some of them did not come into the log, and what they permit may not happen.
-    missing: bool,
-    commits: Vec<CommitId>,
+    entries: Vec<(Of, Weight, Entry)>,
+    /// Of these some record did not come into the log, and what it permits may not happen.
+    missing: BTreeSet<Of>,
+    commits: Vec<(CommitId, Vec<Change>)>,
     changes: Vec<Change>,
     pub(crate) connections: Vec<Connection>,
     pub(crate) passing: Vec<Passing>,
 }
 
 impl Pending {
+    /// A record that is no decision's.
+    fn say(&mut self, weight: Weight, entry: Entry) {
+        self.entries.push((None, weight, entry));
+    }
+
+    /// Records for which nobody waits.
+    fn note(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        entries.into_iter().for_each(|entry| self.say(Weight::Note, entry));
+    }
+
     /// Whether it must be written before anything else happens.
     fn is_waited_for(&self) -> bool {
         self.waits_for_disk() || !self.connections.is_empty()
@@ -88,7 +101,7 @@ pub struct Daemon {
     pub(crate) federated: Federated,
     /// Sessions to be withdrawn once it is known what ran before.
     pub(crate) withdrawals: Vec<Stored>,
-    store: Store,
+    pub(crate) store: Store,
     passwords: Watched<Passwords>,
     tps: Outbox<()>,
     keyer: Outbox<ToKeyer>,
@@ -219,7 +232,7 @@ impl Daemon {
     fn began(&mut self) {
         let torn = self.audit.torn().map(|torn| (Weight::End, torn));
         if !self.away.host_failed() {
-            self.pending.entries.push((Weight::Note, server(Action::Start, "the log goes on")));
+            self.pending.note([server(Action::Start, "the log goes on")]);
             return;
         }
         let start = (Weight::End, server(Action::Start, UNSURE));
@@ -233,14 +246,9 @@ impl Daemon {
     /// In good order: what was counted is written and the log's end is signed. Sessions stay in the store.
     fn finish(&mut self) {
         self.still_here();
-        if let Some(summary) = self.counts.summary() {
-            self.pending.entries.push((Weight::Note, summary));
-        }
-        let said = self.notes.take(true, self.clock.now());
-        self.pending.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
-        self.pending
-            .entries
-            .push((Weight::Note, server(Action::Stop, "in good order; sessions stay in the store")));
+        self.pending.note(self.counts.summary());
+        self.pending.note(self.notes.take(true, self.clock.now()));
+        self.pending.note([server(Action::Stop, "in good order; sessions stay in the store")]);
         self.flush();
         self.audit.sync();
         let end = Instant::now() + LAST_WORD;
@@ -301,15 +309,12 @@ impl Daemon {
         self.handle(Event::Tick);
         self.federation(|machine, now| machine.tick(now));
         let now = self.clock.now();
-        if self.counts.due().is_some_and(|due| due <= now)
-            && let Some(summary) = self.counts.summary()
-        {
-            self.pending.entries.push((Weight::Note, summary));
+        if self.counts.due().is_some_and(|due| due <= now) {
+            self.pending.note(self.counts.summary());
         }
         self.raise_alarms();
         if self.notes.due().is_some_and(|due| due <= now) {
-            let said = self.notes.take(false, now);
-            self.pending.entries.extend(said.into_iter().map(|entry| (Weight::Note, entry)));
+            self.pending.note(self.notes.take(false, now));
         }
         self.carry_out();
         self.audit.sync_due(now);
@@ -331,7 +336,7 @@ impl Daemon {
     /// Writes a record for which nobody waits, or counts it.
     pub(crate) fn note(&mut self, entry: Entry) {
         let entry = self.notes.add(entry, self.clock.now());
-        self.pending.entries.extend(entry.map(|entry| (Weight::Note, entry)));
+        self.pending.note(entry);
     }
 
     pub(crate) fn handle(&mut self, event: Event) {
@@ -405,12 +410,18 @@ impl Daemon {
         }
     }
 
-    /// Writes the records that wait, and has none of them synced.
+    /// Writes the records that wait, and has none of them synced. Where one of a decision has no room, others have theirs all the same.
     fn write_entries(&mut self) {
-        let entries = std::mem::take(&mut self.pending.entries);
-        if !entries.is_empty() {
+        let mut entries = std::mem::take(&mut self.pending.entries).into_iter().peekable();
+        while let Some((of, weight, entry)) = entries.next() {
+            let mut said = vec![(weight, entry)];
+            while let Some((_, weight, entry)) = entries.next_if(|(next, ..)| *next == of) {
+                said.push((weight, entry));
+            }
             self.audit.expect_ends(self.machine.shown().len() as u64);
-            self.pending.missing |= !self.audit.write(&entries, self.clock.now(), false);
+            if !self.audit.write(&said, self.clock.now(), false) {
+                self.pending.missing.insert(of);
+            }
         }
     }
 
@@ -418,40 +429,46 @@ impl Daemon {
         self.write_entries();
         let pending = std::mem::take(&mut self.pending);
         let now = self.clock.now();
-        let needed = pending.waits_for_disk();
-        let mut durable = !pending.missing;
         self.audit.expect_ends(self.machine.shown().len() as u64);
         // A log that has no room for connections may have some for the rest.
         let connections: Vec<(Weight, Entry)> = pending.connections.iter().map(Connection::entry).collect();
-        let mut recorded = self.audit.write(&connections, now, false);
+        let recorded = self.audit.write(&connections, now, false);
         let passing: Vec<(Weight, Entry)> = pending.passing.iter().map(Passing::entry).collect();
-        let mut passes = self.audit.write(&passing, now, false);
-        if needed {
-            // One sync for all of them.
-            let synced = self.audit.sync();
-            durable &= synced;
-            recorded &= synced;
-            passes &= synced;
-        } else if !connections.is_empty() {
+        let passes = self.audit.write(&passing, now, false);
+        // One sync for all of them.
+        let synced = !pending.waits_for_disk() || self.audit.sync();
+        if !pending.waits_for_disk() && !connections.is_empty() {
             self.audit.sync_soon(now);
         }
-        // Only what is in the log comes into the store.
-        if durable
-            && !pending.changes.is_empty()
-            && let Err(error) = self.store.apply(&pending.changes, now)
-        {
-            levee_ipc::say!("levee-sessiond: {error}");
-            durable = false;
-        }
-        self.keep_known(&pending.changes, durable);
-        for commit in pending.commits {
-            self.handle(Event::Committed(commit, durable));
-        }
+        self.decided(&pending, synced, now);
         for connection in pending.connections {
-            self.pass_on(connection, recorded);
+            self.pass_on(connection, recorded && synced);
         }
         for passing in pending.passing {
-            self.let_through(passing, passes);
+            self.let_through(passing, passes && synced);
+        }
+    }
+
+    /// Stores what the decisions change whose records are in the log, and says which of them hold.
+    fn decided(&mut self, pending: &Pending, synced: bool, now: Time) {
+        let Pending { missing, commits, changes, .. } = pending;
+        // What is everybody's is in the log before anybody's.
+        let common = synced && !missing.contains(&None);
+        let logged = |commit: &CommitId| common && !missing.contains(&Some(*commit));
+        let of_commits = commits.iter().filter(|(commit, _)| logged(commit)).flat_map(|(_, changes)| changes);
+        let all: Vec<Change> = changes.iter().filter(|_| common).chain(of_commits).cloned().collect();
+        let mut stored = true;
+        if !all.is_empty()
+            && let Err(error) = self.store.apply(&all, now)
+        {
+            levee_ipc::say!("levee-sessiond: {error}");
+            stored = false;
+        }
+        let known = common && (stored || changes.is_empty());
+        self.keep_known(changes, known);
+        for (commit, changes) in commits {
+            let durable = known && logged(commit) && (stored || changes.is_empty());
+            self.handle(Event::Committed(*commit, durable));
         }
     }
 
@@ -463,9 +480,9 @@ impl Daemon {
                     Verdict::Noted => Weight::End,
                     _ => Weight::Grant,
                 };
-                self.pending.entries.extend(entries.into_iter().map(|entry| (weight(&entry), entry)));
-                self.pending.commits.push(commit);
-                self.pending.changes.extend(changes);
+                let entries = entries.into_iter().map(|entry| (Some(commit), weight(&entry), entry));
+                self.pending.entries.extend(entries);
+                self.pending.commits.push((commit, changes));
             }
             Output::Audit(entry) => self.note(entry),
             Output::Count(counted) => self.counts.add(&counted, self.clock.now()),

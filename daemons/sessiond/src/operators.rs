@@ -346,6 +346,8 @@ impl Daemon {
         };
         let sessions = self.machine.shown();
         let (in_force, moving) = self.machine.postures();
+        let own = [self.audit.alarm(), self.store.alarm(), self.clock.alarm()];
+        let alarms = self.operators.alarms.iter().cloned().chain(self.operators.failed.alarms(now));
         let left = |until: Time| until.since(now).as_secs();
         let in_force = in_force
             .iter()
@@ -366,7 +368,7 @@ impl Daemon {
                 .collect(),
             counters: self.counts.totals(),
             steering: self.operators.steering.clone(),
-            alarms: self.operators.alarms.iter().cloned().chain(self.operators.failed.alarms(now)).collect(),
+            alarms: own.into_iter().flatten().chain(alarms).collect(),
             audit_records: self.audit.records(),
             postures: in_force.collect(),
             moving,

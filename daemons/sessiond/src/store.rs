@@ -1,5 +1,6 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
+use crate::audit::write_anew;
 use levee_policy::{LabelName, ServiceName, UserName};
 use levee_session::federation::Setting;
 use levee_session::{Access, Change, REST, SessionId, Stored, Time};
@@ -34,8 +35,11 @@ const SET: &str = "set";
 /// Label, service and user, a line each → whether that user reaches that service there, as somebody has said.
 const ACCESSES: TableDefinition<'_, &str, bool> = TableDefinition::new("accesses");
 const FILE: &str = "sessions.redb";
-/// Bytes that the store keeps on the disk to grow into.
+/// Bytes that the store keeps on the disk to grow into, at least; else as many as it has, since it doubles when it grows.
 const SPARE: u64 = 2 << 20;
+
+/// Bytes of its first page.
+const HEAD: u64 = 4096;
 
 /// The store cannot be read or written.
 #[derive(Debug)]
@@ -70,12 +74,13 @@ impl Allocated {
         Ok(this)
     }
 
-    /// Blocks for so many bytes and, if the disk has them, [`SPARE`] more to grow into.
+    /// Blocks for so many bytes and, if the disk has them, as many more to grow into, [`SPARE`] at least.
     fn allocate(&self, length: u64) -> std::io::Result<()> {
         if length > 0 {
             fallocate(&self.0, FallocateFlags::empty(), 0, length)?;
         }
-        let _ = fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, length.saturating_add(SPARE));
+        let spare = length.max(SPARE);
+        let _ = fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, length.saturating_add(spare));
         Ok(())
     }
 }
@@ -134,6 +139,8 @@ pub struct Store {
     /// None after a failure: the library trusts a file no more whose disk has failed once, and nor do we, so it is
     /// opened anew, which also takes back what was half done.
     database: Option<Database>,
+    /// The last changes could not be made.
+    failed: bool,
 }
 
 impl Store {
@@ -141,7 +148,7 @@ impl Store {
     pub fn open(directory: BorrowedFd<'_>) -> Result<Self, StoreError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR).map_err(other)?);
-        let mut store = Self { file, database: None };
+        let mut store = Self { file, database: None, failed: false };
         let change = store.database()?.begin_write()?;
         change.open_table(SESSIONS)?;
         change.open_table(RESTING)?;
@@ -161,6 +168,12 @@ impl Store {
         let database = match self.database.take() {
             Some(database) => database,
             None => {
+                // Nobody else writes it then, though the database asks for its lock itself.
+                self.file.try_lock().map_err(other)?;
+                // Whoever had it open may have failed to sync it; its first page says what of the others counts.
+                let length = self.file.metadata().map_err(other)?.len();
+                write_anew(&self.file, length.min(HEAD), length).map_err(other)?;
+                write_anew(&self.file, 0, length.min(HEAD)).map_err(other)?;
                 let file = Allocated::new(self.file.try_clone().map_err(other)?).map_err(other)?;
                 Database::builder().create_with_backend(file)?
             }
@@ -286,10 +299,17 @@ impl Store {
         Ok(said)
     }
 
+    /// That the last changes could not be made.
+    pub fn alarm(&self) -> Option<String> {
+        let why = "the store of sessions could not be written: no session begins, or ends in good order, until it is";
+        self.failed.then(|| why.to_owned())
+    }
+
     /// Makes the changes, all or none, and syncs them.
     pub fn apply(&mut self, changes: &[Change], now: Time) -> Result<(), StoreError> {
         let applied = self.try_apply(changes, now);
-        if applied.is_err() {
+        self.failed = applied.is_err();
+        if self.failed {
             self.database = None;
         }
         applied
@@ -534,5 +554,44 @@ mod tests {
         file.set_len(1).unwrap();
         let after = std::fs::metadata(&path).unwrap();
         assert_eq!((after.len(), after.blocks() >= before), (1, true), "{} {before}", after.blocks());
+    }
+
+    #[test]
+    fn however_many_there_are_on_a_full_disk_all_of_them_can_end_at_once() {
+        const MANY: u32 = 20_000;
+        let place = tempfile::tempdir().unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let status = std::process::Command::new(program).args(arguments).arg(place.path()).status();
+            assert!(status.unwrap().success(), "{program} of a tmpfs needs root");
+        };
+        run("mount", &["-t", "tmpfs", "-o", "size=64M", "levee-sessiond-test"]);
+        let directory = File::open(place.path()).unwrap();
+        let numbered = |n: u32| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&n.to_be_bytes());
+            let address = std::net::Ipv4Addr::from(0x0a00_0000 + n).into();
+            Stored { id: SessionId::from_random(id), inner: vec![address], ..record(1) }
+        };
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        for begin in (0..MANY).step_by(1_000) {
+            let some: Vec<_> = (begin..begin + 1_000).map(|n| Change::Put(numbered(n))).collect();
+            store.apply(&some, NOW).unwrap();
+        }
+        let filler = File::create(place.path().join("filler")).unwrap();
+        let (mut at, mut size) = (0, 8u64 << 20);
+        while size >= 4096 {
+            match fallocate(&filler, FallocateFlags::empty(), at, size) {
+                Ok(()) => at += size,
+                Err(_) => size /= 2,
+            }
+        }
+        let ended = |record: Stored| Change::Remove(record.id, record.label, record.inner);
+        let all: Vec<_> = (0..MANY).map(|n| ended(numbered(n))).collect();
+        let applied = store.apply(&all, NOW).map_err(|error| error.to_string());
+        let left = store.read(NOW).map(|(sessions, resting)| (sessions.len(), resting.len()));
+        drop((store, filler, directory));
+        run("umount", &["-l"]);
+        assert_eq!(applied, Ok(()));
+        assert_eq!(left.unwrap(), (0, MANY as usize));
     }
 }

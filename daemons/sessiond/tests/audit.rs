@@ -186,6 +186,38 @@ fn on_a_full_disk_new_grants_are_refused_and_sessions_still_end() {
 }
 
 #[test]
+fn on_a_full_disk_what_one_person_is_refused_has_nobody_elses_end_refused() {
+    use levee_ipc::operator::{Answer, Command};
+    use rustix::process::{Signal, kill_process};
+    let disk = Small::new(8 << 20);
+    let world = World::start(Site::at(disk.path()));
+    assert_eq!(world.status().alarms, [""; 0]);
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let filler = disk.fill();
+    while matches!(client.level("SECRET"), Reply::Opened(_)) {}
+    assert!(world.status().alarms.iter().any(|alarm| alarm.contains("too little room")));
+    // Both are asked while it stands still, and are heard in one turn.
+    for round in 0..20 {
+        let operator = world.operator_connected();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        kill_process(world.child.pid, Signal::STOP).unwrap();
+        client.ask(Request::Level(label("SECRET"), None));
+        let disable = Command::Disable("ugo".parse().unwrap(), round % 2 == 0);
+        operator.send(&disable).unwrap();
+        kill_process(world.child.pid, Signal::CONT).unwrap();
+        assert!(matches!(client.next(), Some(Reply::Refused { kind: RefusalKind::Unavailable, .. })));
+        let answer = receive(&operator).unwrap();
+        assert!(matches!(answer, Answer::Ended), "{answer:?}");
+    }
+    std::fs::remove_file(&filler).unwrap();
+    assert_eq!(world.status().alarms, [""; 0]);
+    let site = world.stop();
+    let report = verify(&site, &site.log(), None);
+    assert!(report.is_sound(), "{report:#?}");
+}
+
+#[test]
 fn on_a_full_disk_a_session_of_the_run_before_does_not_go_on() {
     let disk = Small::new(8 << 20);
     let world = World::start(Site::at(disk.path()));

@@ -5,15 +5,20 @@ use levee_policy::audit::{Chain, Hex};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
 
 /// One place.
-pub struct Away(OwnedFd);
+pub struct Away {
+    to: OwnedFd,
+    /// A disk that filled up has the beginning of a line alone.
+    torn: Cell<bool>,
+}
 
 impl Away {
     /// A file that is appended to, or a datagram socket.
-    pub fn new(fd: OwnedFd) -> Self {
-        Self(fd)
+    pub fn new(to: OwnedFd) -> Self {
+        Self { to, torn: Cell::new(false) }
     }
 
     /// Sends it a checkpoint. False if it did not take all of it.
@@ -21,23 +26,25 @@ impl Away {
         let (hash, signature) = (String::from(chain.hash), String::from(Hex(signature.to_vec())));
         let line = format!("levee audit checkpoint {} {hash} {signature}", chain.count);
         let is_socket =
-            fstat(&self.0).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-        let (text, sent) = if is_socket {
+            fstat(&self.to).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
+        if is_socket {
             // RFC 3164 4.1.1: facility 13 (log audit), severity 5 (notice).
             let text = format!("<109>levee-signer: {line}");
-            let sent = send(&self.0, text.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
-            (text, sent)
-        } else {
-            let text = line + "\n";
-            let sent = loop {
-                match rustix::io::write(&self.0, text.as_bytes()) {
-                    Err(Errno::INTR) => {}
-                    done => break done,
-                }
-            };
-            (text, sent)
+            let sent = send(&self.to, text.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            return sent == Ok(text.len());
+        }
+        // Behind the rest of one that was not taken this would be none.
+        let before = if self.torn.get() { "\n" } else { "" };
+        let text = format!("{before}{line}\n");
+        let sent = loop {
+            match rustix::io::write(&self.to, text.as_bytes()) {
+                Err(Errno::INTR) => {}
+                done => break done.unwrap_or(0),
+            }
         };
-        sent == Ok(text.len())
+        // Until a whole one is there.
+        self.torn.set(sent < text.len() && (self.torn.get() || sent > 0));
+        sent == text.len()
     }
 }
 
@@ -84,5 +91,27 @@ mod tests {
         // A disk that is full.
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         assert!(!Away::new(full.into()).send(&CHAIN, &[1]));
+    }
+
+    #[test]
+    fn behind_a_line_that_a_full_disk_has_cut_the_next_one_is_a_line() {
+        let disk = tempfile::tempdir().unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let status = std::process::Command::new(program).args(arguments).arg(disk.path()).status();
+            assert!(status.unwrap().success(), "{program} of a tmpfs needs root");
+        };
+        run("mount", &["-t", "tmpfs", "-o", "size=8192", "levee-signer-test"]);
+        let (path, filler) = (disk.path().join("checkpoints"), disk.path().join("filler"));
+        std::fs::write(&filler, [0; 4096]).unwrap();
+        std::fs::write(&path, format!("{}\n", "x".repeat(4_045))).unwrap();
+        let away = Away::new(std::fs::File::options().append(true).open(&path).unwrap().into());
+        let taken = [away.send(&CHAIN, &[1, 2, 255]), away.send(&CHAIN, &[1, 2, 255])];
+        std::fs::remove_file(&filler).unwrap();
+        let then = [away.send(&CHAIN, &[1, 2, 255]), away.send(&CHAIN, &[1, 2, 255])];
+        let text = std::fs::read_to_string(&path).unwrap();
+        run("umount", &["-l"]);
+        assert_eq!((taken, then), ([false; 2], [true; 2]));
+        let lines: Vec<&str> = text.lines().skip(1).filter(|line| line.starts_with("levee audit")).collect();
+        assert_eq!(lines, [&line()[..50], &line(), &line()], "{text}");
     }
 }

@@ -39,7 +39,7 @@ pub struct Ledger {
 /// Why the file cannot be used.
 #[derive(Debug)]
 pub enum LedgerError {
-    /// It cannot be read.
+    /// It cannot be read, or not be written anew.
     Io(io::Error),
     /// Something is in it, and in no place a whole state.
     Damaged,
@@ -48,7 +48,7 @@ pub enum LedgerError {
 impl std::fmt::Display for LedgerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Io(error) => write!(f, "cannot be read: {error}"),
+            Self::Io(error) => write!(f, "cannot be read and kept: {error}"),
             Self::Damaged => f.write_str(
                 "is damaged: keep the audit log for the auditor, and move all of it (sessiond/audit*, signer/audit.chain) \
                  away to begin a new one",
@@ -78,11 +78,19 @@ impl Ledger {
                 found = Some((chain, place));
             }
         }
-        match found {
-            Some((chain, place)) => Ok(Self { file, chain, turn: 1 - place, due: None }),
-            None if file.metadata().map_err(LedgerError::Io)?.len() > 0 => Err(LedgerError::Damaged),
-            None => Ok(Self { file, chain: Chain::START, turn: 0, due: None }),
+        let (chain, turn) = match found {
+            Some((chain, place)) => (chain, 1 - place),
+            None if file.metadata().map_err(LedgerError::Io)?.len() > 0 => return Err(LedgerError::Damaged),
+            None => (Chain::START, 0),
+        };
+        // What a process before could not sync may be read all the same, and not be on the disk. And both places have their room from now
+        // on, whoever fills the disk: what is chained is written over what was.
+        for place in [turn, 1 - turn] {
+            let at = PLACES.get(place).copied().unwrap_or_default();
+            let written = file.write_all_at(&encode(&chain), at).and_then(|()| file.sync_data());
+            written.map_err(LedgerError::Io)?;
         }
+        Ok(Self { file, chain, turn, due: None })
     }
 
     /// How far the log is.
@@ -142,6 +150,15 @@ mod tests {
         Ledger::open(file.try_clone().unwrap().into())
     }
 
+    /// What is found in a copy of it: who opens it writes it anew.
+    fn found(file: &File) -> Chain {
+        let copy = tempfile::tempfile().unwrap();
+        let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        copy.write_all_at(&bytes, 0).unwrap();
+        open(&copy).unwrap().chain()
+    }
+
     #[test]
     fn a_write_that_a_crash_cut_short_anywhere_leaves_the_state_before_it() {
         let file = tempfile::tempfile().unwrap();
@@ -151,19 +168,14 @@ mod tests {
             let before = ledger.chain();
             let at = PLACES[ledger.turn];
             let after = ledger.extend(n, &[[n as u8; 32]], now).unwrap();
-            assert_eq!(open(&file).unwrap().chain(), after);
+            assert_eq!(found(&file), after);
             let mut whole = [0; PLACE];
             file.read_exact_at(&mut whole, at).unwrap();
             for torn in [0, 30, PLACE - 1] {
                 let mut bytes = whole;
                 bytes[torn] ^= 1;
                 file.write_all_at(&bytes, at).unwrap();
-                match open(&file) {
-                    // The very first write: nothing is known, and that is not taken for a beginning.
-                    Ok(found) => assert_eq!((found.chain(), n > 0), (before, true)),
-                    Err(LedgerError::Damaged) => assert_eq!(n, 0),
-                    Err(error) => panic!("{error}"),
-                }
+                assert_eq!(found(&file), before);
             }
             file.write_all_at(&whole, at).unwrap();
             // So it is for one that was opened anew.
@@ -191,6 +203,39 @@ mod tests {
         assert_eq!(ledger.due(), Some(now + LAZY));
         assert!(ledger.sync() && ledger.due().is_none());
     }
+
+    #[test]
+    fn on_a_disk_that_has_filled_up_since_it_was_opened_records_are_chained() {
+        let disk = tempfile::tempdir().unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let status = std::process::Command::new(program).args(arguments).arg(disk.path()).status();
+            assert!(status.unwrap().success(), "{program} of a tmpfs needs root");
+        };
+        run("mount", &["-t", "tmpfs", "-o", "size=65536", "levee-signer-test"]);
+        let path = disk.path().join("chain");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        let mut ledger = open(&file).unwrap();
+        let filler = std::fs::write(disk.path().join("filler"), [0; 65_536]);
+        let chained: Vec<bool> =
+            (0..4).map(|n| ledger.extend(n, &[[n as u8; 32]], Instant::now()).is_some()).collect();
+        let synced = ledger.sync();
+        let again = open(&file).unwrap().chain();
+        drop(file);
+        run("umount", &["-l"]);
+        assert!(filler.is_err(), "it is not full");
+        assert_eq!((chained, synced, again), (vec![true; 4], true, ledger.chain()));
+    }
+
+    #[test]
+    fn a_beginning_that_a_crash_has_cut_short_and_a_file_with_neither_place_are_damaged() {
+        let file = tempfile::tempfile().unwrap();
+        for content in [&encode(&Chain::START)[..PLACE - 1], &[0; PLACE], &[0; 5000]] {
+            file.set_len(0).unwrap();
+            file.write_all_at(content, 0).unwrap();
+            assert!(matches!(open(&file), Err(LedgerError::Damaged)), "{} octets", content.len());
+        }
+    }
+
     #[test]
     fn a_file_that_cannot_be_read_is_no_beginning() {
         let directory = tempfile::tempdir().unwrap();

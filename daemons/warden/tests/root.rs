@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use common::{Host, Lab};
+use levee_sys::loopdev::LoopDevice;
 use levee_sys::mount::{Attributes, Mount};
 use levee_warden::compartment::{Plan, Programs};
 use levee_warden::programs::{self, Wanted};
@@ -221,4 +222,39 @@ fn a_device_is_no_root_and_an_erofs_with_one_in_it_is_none_either() {
     let why = std::thread::scope(|scope| scope.spawn(unpacks).join().unwrap()).unwrap_err();
     assert!(why.contains("fsck.erofs"), "{why}");
     assert_eq!(names(&memory), Vec::<String>::new());
+}
+
+#[test]
+fn a_program_deep_in_a_directory_that_is_replaced_without_dpkg_is_in_the_next_image() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (place, memory) = (
+        tempfile::Builder::new().prefix("levee-test-").tempdir_in("/usr/local/share").unwrap(),
+        memory("1g"),
+    );
+    let deep = place.path().join("a/b");
+    fs::create_dir_all(&deep).unwrap();
+    let image = || {
+        let wanted = Wanted::new([], [place.path().display().to_string()]);
+        programs::make(&wanted, memory.root()).unwrap();
+        let [name] = &names(&memory)[..] else { panic!("{:?}", names(&memory)) };
+        let image = fs::File::open(format!("/proc/self/fd/{}/{name}", memory.root().as_raw_fd())).unwrap();
+        let device = LoopDevice::attach(&image, true).unwrap();
+        let usr = Mount::new("erofs", &[("source", device.path()), ("ro", "")], Attributes::READ_ONLY_DATA)
+            .unwrap();
+        let below = deep.strip_prefix("/usr").unwrap();
+        let read = |name| {
+            fs::read_to_string(
+                Path::new("/proc/self/fd").join(format!("{}", usr.root().as_raw_fd())).join(below).join(name),
+            )
+        };
+        ["program", "other"].map(|name| read(name).unwrap_or_default())
+    };
+    fs::write(deep.join("program"), "a program as it was").unwrap();
+    assert_eq!(image(), ["a program as it was", ""]);
+    assert_eq!(image(), ["a program as it was", ""]);
+    fs::write(deep.join("new"), "a program as it is.").unwrap();
+    fs::rename(deep.join("new"), deep.join("program")).unwrap();
+    assert_eq!(image(), ["a program as it is.", ""]);
+    fs::write(deep.join("other"), "another one").unwrap();
+    assert_eq!(image(), ["a program as it is.", "another one"]);
 }

@@ -84,6 +84,7 @@ pub enum Heard {
         /// Which try.
         attempt: u64,
         /// Why.
+        #[serde(deserialize_with = "crate::said::reason")]
         reason: String,
     },
 }

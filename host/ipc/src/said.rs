@@ -36,6 +36,7 @@ fn beginning(text: &str, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::federation::Heard;
     use crate::keyer::FromKeyer;
     use crate::mediator::MediatorToSessiond;
     use crate::vault::Report;
@@ -90,7 +91,10 @@ mod tests {
             panic!("something else")
         };
         let LayerState::Down(down) = heard(&LayerState::Down(long())) else { panic!("something else") };
-        for reason in [stuck, down] {
+        let Heard::Lost { reason: lost, .. } = heard(&Heard::Lost { attempt: 1, reason: long() }) else {
+            panic!("something else")
+        };
+        for reason in [stuck, down, lost] {
             assert_eq!(reason, "why".repeat(100));
         }
         let state = FramesState { stuck: (0..20_000).collect(), ..FramesState::default() };

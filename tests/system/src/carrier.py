@@ -10,6 +10,7 @@ usage: carrier.py STATE ORDERS    STATE has etcd's key and certificates; ORDERS 
     late ADDRESS SECONDS  this server hears everything so much later
     swap                  each server's envelope is shown under the other's name
     flood                 with each message come keys that nobody writes, and values that nobody signed
+    rant ADDRESS          this server is told at great length that its watch is over
     deaf ADDRESS          what this server writes is not carried out, and said to be
 
 Nothing here knows a key of a server: what it cannot sign it can only make up.
@@ -143,6 +144,8 @@ def watch(stream, response, address):
         if events:
             puts = [event["kv"] for event in events if event.get("type", "PUT") == "PUT"]
             result["events"] = [{"kv": kv} for kv in twisted(puts, address)]
+        if orders("rant", address):
+            result["canceled"] = "because " * 4000
         stream.sendall(chunk(json.dumps(said).encode() + b"\n"))
 
 

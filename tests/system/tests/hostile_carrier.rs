@@ -106,4 +106,9 @@ fn an_etcd_that_is_an_enemy_can_deny_service_within_the_lease_and_nothing_else()
     assert!(done.status.success() && at.elapsed() < LEASE, "{:?}", at.elapsed());
     assert_eq!((sessions(&two, "second-run"), sas(&two)), (0, 0));
     works(&two);
+
+    // Why a server is cut off it may say in as many words as it likes: the ends of the sessions are recorded, and none stays.
+    two.order("rant 10.77.0.1");
+    eventually(LEASE * 2, "what its words end is over", || sessions(&two, "run") == 0);
+    works(&two);
 }

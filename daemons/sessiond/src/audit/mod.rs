@@ -26,9 +26,12 @@ mod told;
 use crate::auditor::Auditor;
 pub use behind::Syncer;
 pub use files::AuditError;
-use files::{LOG, NEW, SAVED, STATE, begin, catch_up, create, digests_from, event, has_part, keep, saved};
+pub use files::write_anew;
+use files::{
+    Found, LOG, NEW, SAVED, STATE, begin, catch_up, create, digests_from, event, has_part, keep, saved,
+};
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_policy::audit::{Chain, Event, Hash, Sealer, Verdict, part_name};
+use levee_policy::audit::{Chain, Event, Hash, SealError, Sealer, Verdict, part_name};
 use levee_session::Time;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
@@ -46,18 +49,27 @@ const AHEAD: u64 = 64 << 10;
 const FULL: u64 = 64 << 20;
 /// Bytes that notes leave to grants.
 const FOR_GRANTS: u64 = 64 << 10;
-/// Bytes that grants leave to the end of each session, and to sixteen more.
-const FOR_END: u64 = 512;
+/// Bytes that grants leave to the end of each session, and to sixteen more: what one takes at most whose reason is plain text.
+const FOR_END: u64 = 1024;
 /// How long a record for which nothing waits may lie unsynced.
 const LAZY: Duration = Duration::from_secs(1);
 /// How long one may whose connection goes on already: with the sync itself it is on the disk within 10 ms.
 const SOON: Duration = Duration::from_millis(5);
 /// So many records after a checkpoint, the next is due.
 const CHECKPOINT: u64 = 128;
+/// Characters of each text of a note that does not fit a record.
+const SHORTENED: usize = 1000;
 /// Records that the signer does not know yet; beyond them nothing but ends is written.
 const MOST_BEHIND: usize = 1 << 16;
 /// No record waits longer for a checkpoint, however few there are.
 const CHECKPOINT_TIME: Duration = Duration::from_secs(60);
+
+/// Alarms.
+const BROKEN: &str = "nothing is granted: the audit log could not be synced, or is not the one that levee-signer knows; levee's own log has why, \
+                      and the server's next start says whether it goes on";
+const BEHIND: &str = "nothing is granted: levee-signer does not take the audit log's records";
+const FULL_DISK: &str =
+    "the disk has too little room for the audit log: what cannot be recorded is not granted";
 
 /// How much a record matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -164,21 +176,26 @@ impl AuditLog {
         let stated = sealer.count();
         // A crash may have come after a file was full and before the state said so.
         while let Ok(full) = openat(directory, part_name(base), flags, own) {
-            let (lines, _) = catch_up(&File::from(full), &mut sealer, base, stated, None)?;
+            let Found { lines, .. } = catch_up(&File::from(full), &mut sealer, base, stated, stated, None)?;
             if lines == 0 {
                 return Err(AuditError::Foreign("a part of the audit log is empty"));
             }
             base = base.saturating_add(lines);
         }
         // What was synced is in order, whatever the disk did with the rest.
-        let unsure = host_failed.then(|| stated.max(known.count));
-        let (lines, end) = catch_up(&file, &mut sealer, base, stated, unsure)?;
+        let synced = stated.max(known.count);
+        let unsure = host_failed.then_some(synced);
+        let found = catch_up(&file, &mut sealer, base, stated, synced, unsure)?;
+        let Found { lines, end, .. } = found;
         if base.saturating_add(lines) < stated {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
         let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
-        file.set_len(end)?;
-        file.sync_all()?;
+        // Else the disk would take back what it keeps for the ends of all sessions, though nothing is cut.
+        if file.metadata()?.len() > end {
+            file.set_len(end)?;
+        }
+        write_anew(&file, found.synced, end)?;
         rustix::fs::fsync(directory)?;
         if known.count > sealer.count() {
             return Err(AuditError::Foreign("the audit log is shorter than levee-signer has known it"));
@@ -245,6 +262,22 @@ impl AuditLog {
         self.sealer.count()
     }
 
+    /// Why not everything is granted, where the log is why.
+    pub fn alarm(&self) -> Option<String> {
+        let room = self.end.saturating_add(Weight::Connection.reserve(self.sessions));
+        let why = if self.broken {
+            BROKEN
+        } else if self.told.behind() >= MOST_BEHIND {
+            BEHIND
+        } else if room > self.allocated && fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, room).is_err()
+        {
+            FULL_DISK
+        } else {
+            return None;
+        };
+        Some(why.to_owned())
+    }
+
     /// When what lies unsynced must be synced, or what is not covered by a checkpoint must be.
     pub fn deadline(&self) -> Option<Time> {
         let checkpoint = self.uncovered.filter(|_| self.told.is_idle() && !self.broken);
@@ -261,7 +294,12 @@ impl AuditLog {
         }
         let mut complete = true;
         for (weight, event) in entries {
-            if let Err(error) = self.append(*weight, now, |sealer, time| sealer.seal(time, event)) {
+            let seal = |sealer: &mut Sealer, time| match sealer.seal(time, event) {
+                // Nothing depends on it: what is too long for a record is told as far as one goes.
+                Err(SealError::TooLong) if *weight == Weight::Note => sealer.seal(time, &shortened(event)),
+                sealed => sealed,
+            };
+            if let Err(error) = self.append(*weight, now, seal) {
                 if *weight == Weight::Note {
                     self.lost += 1;
                 } else {
@@ -582,6 +620,11 @@ fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Resul
     Ok(Some(event("log", Verdict::Noted, why)))
 }
 
+fn shortened(event: &Event) -> Event {
+    let cut = |text: &str| text.chars().take(SHORTENED).collect();
+    Event { object: cut(&event.object), reason: cut(&event.reason), ..event.clone() }
+}
+
 fn lost(count: u64) -> Event {
     event(
         "notes",
@@ -590,5 +633,7 @@ fn lost(count: u64) -> Event {
     )
 }
 
+#[cfg(test)]
+mod failing;
 #[cfg(test)]
 mod tests;

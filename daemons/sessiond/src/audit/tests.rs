@@ -9,7 +9,7 @@ use hpke::kem::DhP384HkdfSha384;
 use hpke::{Deserializable as _, Kem as _, Serializable as _};
 use levee_policy::audit::{AuditKey, Hex};
 
-const START: Time = Time::from_millis(1_700_000_000_000);
+pub(super) const START: Time = Time::from_millis(1_700_000_000_000);
 
 /// A signer without a key: it chains what it is told.
 struct Signer(Chain);
@@ -163,6 +163,7 @@ fn while_the_signer_takes_nothing_only_ends_are_written_beyond_a_bound() {
     }
     assert!(!log.write(&[(Weight::Grant, lost(1))], START, true), "no grant");
     assert!(log.write(&[(Weight::End, lost(1))], START, true), "an end");
+    assert_eq!(log.alarm().as_deref(), Some(BEHIND));
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
 }
 
 /// The same, and how far the signer knows it.
-fn open_after(place: &Path, full: u64, known: Chain) -> Result<AuditLog, AuditError> {
+pub(super) fn open_after(place: &Path, full: u64, known: Chain) -> Result<AuditLog, AuditError> {
     let directory = File::open(place).unwrap();
     AuditLog::open(directory.as_fd(), &auditor(), known, false, START).map(|log| AuditLog { full, ..log })
 }
@@ -294,7 +295,7 @@ fn fill(log: &mut AuditLog, records: u64) {
 }
 
 /// The parts of the log, oldest first, and what reading them one after the other says.
-fn read(place: &Path) -> (Vec<String>, Report) {
+pub(super) fn read(place: &Path) -> (Vec<String>, Report) {
     let mut names: Vec<String> = std::fs::read_dir(place)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -468,6 +469,12 @@ fn the_disk_keeps_room_for_each_end_and_for_grants_beside_notes() {
     // An end asks for itself alone, and takes what was kept.
     assert!(log.write(&[(Weight::End, lost(1))], START, true));
     assert_eq!(log.allocated, before);
+    // Nor does another run give that back before it has said anything, when somebody else would have it.
+    let (before, chain) = (kept(place.path()), log.told.known());
+    drop(log);
+    let mut log = open_after(place.path(), FULL, chain).unwrap();
+    assert!(kept(place.path()) >= before, "{} of {before}", kept(place.path()));
+    log.expect_ends(sessions);
     // Another file has as much from its beginning.
     fill(&mut log, 1);
     let most = log.end;
@@ -495,9 +502,11 @@ fn notes_for_which_there_is_no_room_are_counted_and_told_once_there_is_some() {
         assert!(!log.write(&[(weight, lost(1))], START, true), "{weight:?}");
     }
     assert_eq!((log.records(), log.lost), (1, 3), "only notes are lost");
+    assert_eq!(log.alarm().as_deref(), Some(FULL_DISK));
     assert!(log.write(&[(Weight::End, lost(1))], START, true), "there is room for an end");
     assert_eq!(log.records(), 2);
     log.expect_ends(0);
+    assert_eq!(log.alarm(), None, "there is room again");
     assert!(log.write(&[], START, true));
     assert_eq!((log.records(), log.lost), (3, 0));
     let said = std::fs::read_to_string(place.path().join(LOG)).unwrap();
@@ -621,6 +630,7 @@ fn a_sync_that_fails_behind_the_log_ends_all_grants() {
     hear(&mut log);
     assert!(!log.write(&[(Weight::Connection, lost(1))], START, false));
     assert!(!log.write(&[(Weight::Grant, lost(1))], START, true));
+    assert_eq!(log.alarm().as_deref(), Some(BROKEN));
     // Nor does a grant go on that is synced before anybody has heard of it: the kernel tells of a failure once.
     let place = tempfile::tempdir().unwrap();
     let (mut log, _) = with_syncer(place.path());

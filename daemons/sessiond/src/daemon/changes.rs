@@ -36,7 +36,7 @@ impl Daemon {
             Err(error) => return levee_ipc::say!("levee-sessiond: {error}"),
         };
         if let Some((entry, change)) = self.known.look(subject, now) {
-            self.pending.entries.push((Weight::Grant, entry));
+            self.pending.say(Weight::Grant, entry);
             self.pending.changes.push(change);
         }
     }

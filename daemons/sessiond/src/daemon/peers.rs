@@ -1,7 +1,6 @@
 //! Levee's other processes: what warden, keyer, vaults and signer say, and what becomes of one that is lost.
 
 use super::{Client, Daemon, Source};
-use crate::audit::Weight;
 use crate::known::Subject;
 use crate::worded;
 use levee_daemon::{Fatal, Lost, TURN};
@@ -246,7 +245,7 @@ impl Daemon {
                 verdict: Verdict::Denied,
                 reason: format!("they disagreed about {packets} packets: all of them were dropped"),
             };
-            self.pending.entries.push((Weight::Note, entry));
+            self.pending.note([entry]);
         }
     }
 

@@ -323,12 +323,17 @@ impl World {
     }
 
     pub fn operator(&self, command: &operator::Command) -> operator::Answer {
+        let channel = self.operator_connected();
+        channel.send(command).unwrap();
+        receive(&channel).expect("the operator's answer")
+    }
+
+    /// An operator's connection.
+    pub fn operator_connected(&self) -> Channel {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
         let fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         connect(&fd, &SocketAddrUnix::new(&self.socket).unwrap()).unwrap();
-        let channel = Channel::from_fd(fd);
-        channel.send(command).unwrap();
-        receive(&channel).expect("the operator's answer")
+        Channel::from_fd(fd)
     }
 
     pub fn status(&self) -> operator::ServerStatus {

@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,6 +19,9 @@ use super::inventory::{self, ALTERNATIVES, Inventory, entries};
 
 /// So many images are kept in the cache.
 const KEPT: usize = 8;
+
+/// Ends the name of the list of files that an image in the cache was made from.
+const SEEN: &str = "seen";
 
 /// Where a program's alternatives are inside, `/etc/alternatives` being a link to it.
 const INSIDE: &str = "lib/levee/alternatives";
@@ -33,19 +38,60 @@ pub(super) fn make(wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
     let alone = Alone::begin()?;
     let cache = Path::new(super::CACHE);
     let image = cache.join(wanted.file_name());
-    if image.exists() {
+    let seen = image.with_extension(SEEN);
+    if image.exists() && is_as_seen(&seen) {
         // The oldest go first. One that somebody else has made keeps its time.
         let _ = touch(&image);
     } else {
         let root = alone.stage().join("root");
         let files = wanted.files()?;
+        // What changes from now on is found by who looks next. Directories have others' files, too, but those that the site names.
+        let is_named = |file: &Path| wanted.software.iter().any(|path| file.starts_with(path));
+        let is_other =
+            |file: &Path| file.symlink_metadata().is_ok_and(|file| file.is_dir()) && !is_named(file);
+        let copied = files.iter().map(PathBuf::as_path).filter(|file| !is_other(file));
+        let now = look_at(copied.chain([Path::new(ALTERNATIVES)]));
         fs::create_dir_all(&root).map_err(|e| failed(&root.display().to_string(), &e))?;
         copy_all(&files, &root)?;
         pack(alone.stage(), &root, &image)?;
+        fs::write(&seen, now).map_err(|e| failed(&seen.display().to_string(), &e))?;
     }
     alone.end()?;
     load(&image, wanted, memory).map_err(|e| failed("load the image into memory", &e))?;
     prune(cache, &image).map_err(|e| failed("remove old images", &e))
+}
+
+/// Each of these files as it is: what somebody has put in its place without dpkg, however deep, is another one.
+fn look_at<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<u8> {
+    let mut all = Vec::new();
+    for file in files {
+        all.extend_from_slice(as_it_is(file).as_bytes());
+        all.push(b'\t');
+        all.extend_from_slice(file.as_os_str().as_bytes());
+        all.push(0);
+    }
+    // A list that is cut has no such end.
+    all.push(0);
+    all
+}
+
+/// Whether all files are as they are in this list.
+fn is_as_seen(list: &Path) -> bool {
+    let all = fs::read(list).unwrap_or_default();
+    let is_same = |one: &[u8]| {
+        let at = one.iter().position(|byte| *byte == b'\t');
+        let said = at.and_then(|at| Some((one.get(..at)?, one.get(at + 1..)?)));
+        said.is_some_and(|(state, file)| as_it_is(Path::new(OsStr::from_bytes(file))).as_bytes() == state)
+    };
+    all.ends_with(&[0, 0]) && all.split(|byte| *byte == 0).filter(|one| !one.is_empty()).all(is_same)
+}
+
+/// The kernel sets the time of a file's last change itself, whatever is done to hide one.
+fn as_it_is(file: &Path) -> String {
+    let now = file.symlink_metadata().ok();
+    now.map_or_else(String::new, |now| {
+        format!("{}.{} {} {}", now.ctime(), now.ctime_nsec(), now.size(), now.ino())
+    })
 }
 
 /// The cache, which nobody else changes while this lives: another warden of this host may be making the same.
@@ -205,7 +251,11 @@ fn prune(cache: &Path, image: &Path) -> io::Result<()> {
         .collect::<io::Result<_>>()?;
     others.sort();
     let many = others.len().saturating_sub(KEPT.saturating_sub(1));
-    others.into_iter().take(many).try_for_each(|(_, path)| fs::remove_file(path))
+    others.into_iter().take(many).try_for_each(|(_, path)| {
+        // One of a version before has none.
+        let _ = fs::remove_file(path.with_extension(SEEN));
+        fs::remove_file(path)
+    })
 }
 
 fn touch(path: &Path) -> io::Result<()> {
@@ -244,5 +294,47 @@ impl Wanted {
         };
         files.extend(inventory::compiled(&files));
         Ok(files)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_replaced_or_written_over_is_another_whatever_times_it_is_given() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let (file, list) = (at("a\tb"), at("list"));
+        fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink("nowhere", at("link")).unwrap();
+        assert!(!is_as_seen(&list), "there is none");
+        let look =
+            || fs::write(&list, look_at([file.as_path(), &at("link"), &at("gone")].into_iter())).unwrap();
+        look();
+        assert!(is_as_seen(&list));
+        let time = file.metadata().unwrap().modified().unwrap();
+        let dated = |file: &Path| File::options().write(true).open(file).unwrap().set_modified(time).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(&file, "after!").unwrap();
+        dated(&file);
+        assert!(!is_as_seen(&list), "written over");
+        look();
+        fs::write(at("other"), "after?").unwrap();
+        dated(&at("other"));
+        fs::rename(at("other"), &file).unwrap();
+        assert!(!is_as_seen(&list), "replaced");
+        look();
+        fs::write(at("gone"), "").unwrap();
+        assert!(!is_as_seen(&list), "it was not there");
+        look();
+        fs::remove_file(&file).unwrap();
+        assert!(!is_as_seen(&list), "it is not there any more");
+        look();
+        let whole = fs::read(&list).unwrap();
+        for cut in 0..whole.len() {
+            fs::write(&list, &whole[..cut]).unwrap();
+            assert!(!is_as_seen(&list), "{cut} octets of the list");
+        }
     }
 }
