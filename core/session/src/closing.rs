@@ -213,10 +213,10 @@ impl Sessions {
         if !matches!(closing.step, Step::Recording(of) if of == commit) {
             return;
         }
-        match (durable, std::mem::replace(&mut closing.logged, closing.logged || durable)) {
-            (true, true) => return self.finish(id, now),
-            (true, false) => return self.record_end(id, now),
-            (false, _) => {}
+        let logged = closing.logged;
+        if durable {
+            closing.logged = true;
+            return if logged { self.finish(id, now) } else { self.record_end(id, now) };
         }
         let at = now.after(RETRY);
         self.step(id, Step::RecordingAgain(at));

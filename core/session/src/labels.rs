@@ -180,6 +180,7 @@ impl Sessions {
                     reason,
                     step: Step::Vault(now.after(SILENCE)),
                     waiters: vec![],
+                    logged: false,
                     for_now: false,
                 })
             }

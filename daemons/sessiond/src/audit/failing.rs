@@ -135,7 +135,9 @@ fn a_store_that_could_not_be_synced_has_on_the_disk_what_it_says() {
     disk.forget();
     let directory = File::open(disk.path()).unwrap();
     let (mut after, _) = Store::open(directory.as_fd()).unwrap().read(START).unwrap();
-    [&mut before, &mut after].map(|all| all.sort_by_key(|record| record.id));
+    for all in [&mut before, &mut after] {
+        all.sort_by_key(|record| record.id);
+    }
     assert!(before == after && before.len() >= 2, "{} and {}", before.len(), after.len());
 }
 
