@@ -88,7 +88,9 @@ fn a_log_that_could_not_be_synced_is_on_the_disk_before_another_run_goes_on_with
     assert!(log.write(&[(Weight::Grant, event("one", Verdict::Granted, String::new()))], START, true));
     disk.fill();
     let long = event("two", Verdict::Granted, "x".repeat(12_000));
-    assert!(!log.write(&[(Weight::Grant, long)], START, true), "the disk has taken it");
+    // What it has written over already the disk takes.
+    let taken = (0..2_000).take_while(|_| log.write(&[(Weight::Grant, long.clone())], START, true)).count();
+    assert!(taken < 2_000, "the disk has taken all");
     drop(log);
     assert!(open_after(&place, FULL, Chain::START).is_err(), "while it takes nothing none goes on");
     disk.mend();
@@ -98,7 +100,7 @@ fn a_log_that_could_not_be_synced_is_on_the_disk_before_another_run_goes_on_with
     drop(log);
     disk.forget();
     let (_, report) = read(&place);
-    assert!(report.is_sound() && records == 4, "{records}: {report:?}");
+    assert!(report.is_sound() && records >= taken as u64 + 2, "{records}, {taken}: {report:?}");
     open_after(&place, FULL, Chain::START).unwrap();
 }
 
@@ -123,12 +125,12 @@ fn a_store_that_could_not_be_synced_has_on_the_disk_what_it_says() {
     let mut store = Store::open(directory.as_fd()).unwrap();
     store.apply(&[put(0)], START).unwrap();
     disk.fill();
-    let many: Vec<Change> = (1..2_000).map(put).collect();
+    let many: Vec<Change> = (1..40_000).map(put).collect();
     assert!(store.apply(&many, START).is_err(), "the disk has taken it");
     assert!(store.apply(&many, START).is_err(), "it is not opened anew while the disk takes nothing");
     assert!(store.alarm().is_some());
     disk.mend();
-    store.apply(&[put(3_000)], START).unwrap();
+    store.apply(&[put(50_000)], START).unwrap();
     assert_eq!(store.alarm(), None);
     let (mut before, _) = store.read(START).unwrap();
     drop((store, directory));

@@ -191,12 +191,7 @@ impl AuditLog {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
         let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
-        // Else the disk would take back what it keeps for the ends of all sessions, though nothing is cut.
-        if file.metadata()?.len() > end {
-            file.set_len(end)?;
-        }
-        write_anew(&file, found.synced, end)?;
-        rustix::fs::fsync(directory)?;
+        settle(directory, &file, &found)?;
         if known.count > sealer.count() {
             return Err(AuditError::Foreign("the audit log is shorter than levee-signer has known it"));
         }
@@ -618,6 +613,16 @@ fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Resul
         "the host went down before {octets} octets behind record {records} were on the disk whole: they are kept in {name}"
     );
     Ok(Some(event("log", Verdict::Noted, why)))
+}
+
+/// What is behind the last good line goes, and what the disk may not have is written anew.
+fn settle(directory: BorrowedFd<'_>, file: &File, found: &Found) -> std::io::Result<()> {
+    // Else the disk would take back what it keeps for the ends of all sessions, though nothing is cut.
+    if file.metadata()?.len() > found.end {
+        file.set_len(found.end)?;
+    }
+    write_anew(file, found.synced, found.end)?;
+    Ok(rustix::fs::fsync(directory)?)
 }
 
 fn shortened(event: &Event) -> Event {
