@@ -1,6 +1,5 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
-use crate::audit::write_anew;
 use levee_policy::{LabelName, ServiceName, UserName};
 use levee_session::federation::Setting;
 use levee_session::{Access, Change, REST, SessionId, Stored, Time};
@@ -37,9 +36,6 @@ const ACCESSES: TableDefinition<'_, &str, bool> = TableDefinition::new("accesses
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into, at least; else as many as it has, since it doubles when it grows.
 const SPARE: u64 = 2 << 20;
-
-/// Bytes of its first page.
-const HEAD: u64 = 4096;
 
 /// The store cannot be read or written.
 #[derive(Debug)]
@@ -168,12 +164,6 @@ impl Store {
         let database = match self.database.take() {
             Some(database) => database,
             None => {
-                // Nobody else writes it then, though the database asks for its lock itself.
-                self.file.try_lock().map_err(other)?;
-                // Whoever had it open may have failed to sync it; its first page says what of the others counts.
-                let length = self.file.metadata().map_err(other)?.len();
-                write_anew(&self.file, length.min(HEAD), length).map_err(other)?;
-                write_anew(&self.file, 0, length.min(HEAD)).map_err(other)?;
                 let file = Allocated::new(self.file.try_clone().map_err(other)?).map_err(other)?;
                 Database::builder().create_with_backend(file)?
             }

@@ -9,7 +9,6 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::FileExt as _;
 use zeroize::Zeroizing;
 
 /// The log.
@@ -170,20 +169,6 @@ pub fn digests_from(directory: BorrowedFd<'_>, from: u64, base: u64) -> Result<V
     Ok(digests)
 }
 
-/// Writes anew, and syncs, what a file has from here to there. A run before may not have been able to sync it: then it is read as it was
-/// written, for as long as memory keeps it, and the disk has something else.
-pub fn write_anew(file: &File, from: u64, to: u64) -> std::io::Result<()> {
-    let (mut at, mut bytes) = (from, vec![0; 1 << 16]);
-    while at < to {
-        let piece = usize::try_from(to - at).unwrap_or(usize::MAX).min(bytes.len());
-        let piece = bytes.get_mut(..piece).unwrap_or_default();
-        file.read_exact_at(piece, at)?;
-        file.write_all_at(piece, at)?;
-        at += piece.len() as u64;
-    }
-    file.sync_all()
-}
-
 /// What is found in a file of the log.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -191,19 +176,16 @@ pub struct Found {
     pub lines: u64,
     /// Where the last of them ends.
     pub end: u64,
-    /// Where that ends, of these, which is known to be on the disk.
-    pub synced: u64,
 }
 
 /// Goes through a file of the log, whose first record has the number `base`: the `known` lines that the state knows are
-/// counted, those after them must be sealed by the keys that follow. Those before `synced` are on the disk. From the record `unsure` on, if
+/// counted, those after them must be sealed by the keys that follow. From the record `unsure` on, if
 /// any, the first that is not good is where the log ends.
 pub fn catch_up(
     file: &File,
     sealer: &mut Sealer,
     base: u64,
     known: u64,
-    synced: u64,
     unsure: Option<u64>,
 ) -> Result<Found, AuditError> {
     let mut reader = BufReader::with_capacity(1 << 16, file);
@@ -228,9 +210,6 @@ pub fn catch_up(
         }
         found.lines += 1;
         found.end += n as u64;
-        if number < synced {
-            found.synced = found.end;
-        }
     }
     Ok(found)
 }

@@ -26,7 +26,6 @@ mod told;
 use crate::auditor::Auditor;
 pub use behind::Syncer;
 pub use files::AuditError;
-pub use files::write_anew;
 use files::{
     Found, LOG, NEW, SAVED, STATE, begin, catch_up, create, digests_from, event, has_part, keep, saved,
 };
@@ -176,22 +175,25 @@ impl AuditLog {
         let stated = sealer.count();
         // A crash may have come after a file was full and before the state said so.
         while let Ok(full) = openat(directory, part_name(base), flags, own) {
-            let Found { lines, .. } = catch_up(&File::from(full), &mut sealer, base, stated, stated, None)?;
+            let Found { lines, .. } = catch_up(&File::from(full), &mut sealer, base, stated, None)?;
             if lines == 0 {
                 return Err(AuditError::Foreign("a part of the audit log is empty"));
             }
             base = base.saturating_add(lines);
         }
         // What was synced is in order, whatever the disk did with the rest.
-        let synced = stated.max(known.count);
-        let unsure = host_failed.then_some(synced);
-        let found = catch_up(&file, &mut sealer, base, stated, synced, unsure)?;
-        let Found { lines, end, .. } = found;
+        let unsure = host_failed.then(|| stated.max(known.count));
+        let Found { lines, end } = catch_up(&file, &mut sealer, base, stated, unsure)?;
         if base.saturating_add(lines) < stated {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
         let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
-        settle(directory, &file, &found)?;
+        // Else the disk would take back what it keeps for the ends of all sessions, though nothing is cut.
+        if file.metadata()?.len() > end {
+            file.set_len(end)?;
+        }
+        file.sync_all()?;
+        rustix::fs::fsync(directory)?;
         if known.count > sealer.count() {
             return Err(AuditError::Foreign("the audit log is shorter than levee-signer has known it"));
         }
@@ -615,16 +617,6 @@ fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Resul
     Ok(Some(event("log", Verdict::Noted, why)))
 }
 
-/// What is behind the last good line goes, and what the disk may not have is written anew.
-fn settle(directory: BorrowedFd<'_>, file: &File, found: &Found) -> std::io::Result<()> {
-    // Else the disk would take back what it keeps for the ends of all sessions, though nothing is cut.
-    if file.metadata()?.len() > found.end {
-        file.set_len(found.end)?;
-    }
-    write_anew(file, found.synced, found.end)?;
-    Ok(rustix::fs::fsync(directory)?)
-}
-
 fn shortened(event: &Event) -> Event {
     let cut = |text: &str| text.chars().take(SHORTENED).collect();
     Event { object: cut(&event.object), reason: cut(&event.reason), ..event.clone() }
@@ -639,6 +631,6 @@ fn lost(count: u64) -> Event {
 }
 
 #[cfg(test)]
-mod failing;
+mod lengths;
 #[cfg(test)]
 mod tests;
