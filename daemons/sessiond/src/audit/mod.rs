@@ -188,11 +188,7 @@ impl AuditLog {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
         let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
-        // Else the disk would take back what it keeps for the ends of all sessions, though nothing is cut.
-        if file.metadata()?.len() > end {
-            file.set_len(end)?;
-        }
-        file.sync_all()?;
+        cut(&file, end)?;
         rustix::fs::fsync(directory)?;
         if known.count > sealer.count() {
             return Err(AuditError::Foreign("the audit log is shorter than levee-signer has known it"));
@@ -615,6 +611,14 @@ fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Resul
         "the host went down before {octets} octets behind record {records} were on the disk whole: they are kept in {name}"
     );
     Ok(Some(event("log", Verdict::Noted, why)))
+}
+
+/// Takes away what is behind the end, if anything is: else the disk would take back what it keeps for the ends of all sessions.
+fn cut(file: &File, end: u64) -> std::io::Result<()> {
+    if file.metadata()?.len() > end {
+        file.set_len(end)?;
+    }
+    file.sync_all()
 }
 
 fn shortened(event: &Event) -> Event {
