@@ -144,7 +144,6 @@ const CASES: &[Case] = &[
     case("[limits]", "[[posture]]\nname = \"siege\"\nkey-life = \"30s\"\n[limits]", "\"30s\"\n[limits]", "out-of-bounds", None, "`key-life` is 30s", "\"1m\" to \"1h\""),
     case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nkey-life = \"5m\"\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nservices = [\"webb\"]\n[limits]", "\"webb\"", "unknown-name", Some("web"), "`webb` is no service of the site", "did you mean `web`?"),
-    case("[limits]", "[isolation]\nown-kernel = [\"LOW\"]\n[[posture]]\nname = \"siege\"\nservices = [\"web\"]\n[limits]", "[\"web\"]\n[limits]", "overlap", None, "cannot be turned off while it runs", "`labels` without these"),
     case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nlabels = [\"MID..HIGH\"]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("\"512M\"", "\"512MB\"", "\"512MB\"", "bad-value", None, "`512MB` is not a valid memory", "\"16M\" to \"1T\""),
     case("\"512M\"", "\"99999999999999999999T\"", "\"99999999999999999999T\"", "bad-value", None, "not a valid memory", "\"16M\" to \"1T\""),
