@@ -55,8 +55,10 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_sys::mount::{Attributes, Mount};
     use std::fs;
-    use std::path::Path;
+    use std::os::fd::AsRawFd as _;
+    use std::path::{Path, PathBuf};
 
     fn open(directory: &Path) -> [File; 2] {
         ["0", "1"]
@@ -94,35 +96,18 @@ mod tests {
         assert_eq!(sizes(directory.path()), [1_000, 500]);
     }
 
-    /// A file system of two pages, gone with the value.
-    struct Small(tempfile::TempDir);
-
-    impl Small {
-        fn new() -> Self {
-            let at = tempfile::tempdir().expect("a directory");
-            let mut mount = std::process::Command::new("mount");
-            mount.args(["-t", "tmpfs", "-o", "size=8192", "levee-logger-test"]).arg(at.path());
-            assert!(mount.status().expect("mount").success(), "mounting a tmpfs needs root");
-            Self(at)
-        }
-    }
-
-    impl Drop for Small {
-        fn drop(&mut self) {
-            let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
-        }
-    }
-
     #[test]
     fn of_a_line_that_the_disk_does_not_take_nothing_stands_before_the_next() {
-        let disk = Small::new();
-        let mut pair = Pair::new(open(disk.0.path()), 1 << 20).expect("two files");
+        let disk = Mount::new("tmpfs", &[("size", "8192")], Attributes::DATA)
+            .expect("a disk of two pages: it needs root");
+        let at = PathBuf::from(format!("/proc/self/fd/{}", disk.root().as_raw_fd()));
+        let mut pair = Pair::new(open(&at), 1 << 20).expect("two files");
         // It has room for eight of them and the half of another.
         let long = |number| format!("{number} {}\n", "x".repeat(961));
         let written: Vec<bool> = (0..10).map(|number| pair.write(long(number).as_bytes()).is_ok()).collect();
         assert_eq!(written.iter().filter(|written| **written).count(), 8, "{written:?}");
         pair.write(b"short, and whole\n").expect("room for this one");
-        let text = fs::read_to_string(disk.0.path().join("0")).expect("text");
+        let text = fs::read_to_string(at.join("0")).expect("text");
         assert!(text.lines().all(|line| line.len() == 963 || line == "short, and whole"), "{text}");
         assert_eq!((text.lines().count(), text.len() as u64), (9, pair.size));
     }

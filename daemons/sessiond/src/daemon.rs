@@ -413,12 +413,14 @@ impl Daemon {
     /// Writes the records that wait, and has none of them synced. Where one of a decision has no room, others have theirs all the same.
     fn write_entries(&mut self) {
         let mut entries = std::mem::take(&mut self.pending.entries).into_iter().peekable();
+        if entries.peek().is_some() {
+            self.audit.expect_ends(self.machine.shown().len() as u64);
+        }
         while let Some((of, weight, entry)) = entries.next() {
             let mut said = vec![(weight, entry)];
             while let Some((_, weight, entry)) = entries.next_if(|(next, ..)| *next == of) {
                 said.push((weight, entry));
             }
-            self.audit.expect_ends(self.machine.shown().len() as u64);
             if !self.audit.write(&said, self.clock.now(), false) {
                 self.pending.missing.insert(of);
             }

@@ -52,8 +52,11 @@ impl Away {
 mod tests {
     use super::*;
     use levee_policy::audit::Hash;
+    use levee_sys::mount::{Attributes, Mount};
     use std::io::{Read as _, Seek as _};
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::net::UnixDatagram;
+    use std::path::PathBuf;
 
     const CHAIN: Chain = Chain { count: 7, hash: Hash([0xab; 32]) };
 
@@ -95,13 +98,10 @@ mod tests {
 
     #[test]
     fn behind_a_line_that_a_full_disk_has_cut_the_next_one_is_a_line() {
-        let disk = tempfile::tempdir().unwrap();
-        let run = |program: &str, arguments: &[&str]| {
-            let status = std::process::Command::new(program).args(arguments).arg(disk.path()).status();
-            assert!(status.unwrap().success(), "{program} of a tmpfs needs root");
-        };
-        run("mount", &["-t", "tmpfs", "-o", "size=8192", "levee-signer-test"]);
-        let (path, filler) = (disk.path().join("checkpoints"), disk.path().join("filler"));
+        let disk =
+            Mount::new("tmpfs", &[("size", "8192")], Attributes::DATA).expect("a small disk: it needs root");
+        let at = PathBuf::from(format!("/proc/self/fd/{}", disk.root().as_raw_fd()));
+        let (path, filler) = (at.join("checkpoints"), at.join("filler"));
         std::fs::write(&filler, [0; 4096]).unwrap();
         std::fs::write(&path, format!("{}\n", "x".repeat(4_045))).unwrap();
         let away = Away::new(std::fs::File::options().append(true).open(&path).unwrap().into());
@@ -109,7 +109,6 @@ mod tests {
         std::fs::remove_file(&filler).unwrap();
         let then = [away.send(&CHAIN, &[1, 2, 255]), away.send(&CHAIN, &[1, 2, 255])];
         let text = std::fs::read_to_string(&path).unwrap();
-        run("umount", &["-l"]);
         assert_eq!((taken, then), ([false; 2], [true; 2]));
         let lines: Vec<&str> = text.lines().skip(1).filter(|line| line.starts_with("levee audit")).collect();
         assert_eq!(lines, [&line()[..50], &line(), &line()], "{text}");

@@ -145,6 +145,9 @@ fn decode(bytes: &[u8]) -> Option<Chain> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_sys::mount::{Attributes, Mount};
+    use std::os::fd::AsRawFd as _;
+    use std::path::PathBuf;
 
     fn open(file: &File) -> Result<Ledger, LedgerError> {
         Ledger::open(file.try_clone().unwrap().into())
@@ -206,22 +209,17 @@ mod tests {
 
     #[test]
     fn on_a_disk_that_has_filled_up_since_it_was_opened_records_are_chained() {
-        let disk = tempfile::tempdir().unwrap();
-        let run = |program: &str, arguments: &[&str]| {
-            let status = std::process::Command::new(program).args(arguments).arg(disk.path()).status();
-            assert!(status.unwrap().success(), "{program} of a tmpfs needs root");
-        };
-        run("mount", &["-t", "tmpfs", "-o", "size=65536", "levee-signer-test"]);
-        let path = disk.path().join("chain");
+        let disk =
+            Mount::new("tmpfs", &[("size", "65536")], Attributes::DATA).expect("a small disk: it needs root");
+        let at = PathBuf::from(format!("/proc/self/fd/{}", disk.root().as_raw_fd()));
+        let path = at.join("chain");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         let mut ledger = open(&file).unwrap();
-        let filler = std::fs::write(disk.path().join("filler"), [0; 65_536]);
+        let filler = std::fs::write(at.join("filler"), [0; 65_536]);
         let chained: Vec<bool> =
             (0..4).map(|n| ledger.extend(n, &[[n as u8; 32]], Instant::now()).is_some()).collect();
         let synced = ledger.sync();
         let again = open(&file).unwrap().chain();
-        drop(file);
-        run("umount", &["-l"]);
         assert!(filler.is_err(), "it is not full");
         assert_eq!((chained, synced, again), (vec![true; 4], true, ledger.chain()));
     }

@@ -15,7 +15,7 @@ const OWN_KERNEL: &str = "SECRET";
 const HIGH: &str = "SECRET//NATO";
 const BETWEEN: &str = "CONFIDENTIAL";
 
-/// What has all off there but programs that attack.
+/// There the web is off, and what runs the tests' programs is on.
 const POSTURE: &str = "\n[[posture]]\nname = \"quiet\"\nlabels = [\"SECRET\"]\nservices = [\"shell\"]\n";
 
 /// How long a machine may take to boot, and whatever else, on a loaded host.

@@ -1,13 +1,16 @@
 //! How long changes of posture take while every session carries traffic, and whether a packet is lost.
 //!
 //! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES]]` (after `cargo build --workspace --bins`), as root. Server and
-//! workstations are on this host, so all have its processors. Prints the table of docs/reports/postures.md.
+//! workstations are on this host, so all have its processors. Ctrl-C ends it early, with what was measured. Prints the table of docs/reports/postures.md.
 #![forbid(unsafe_code)]
 
 use levee_system::{World, text};
 use serde_json::Value;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../../conf/small/site.toml");
@@ -205,6 +208,12 @@ fn carried(world: &World, sessions: usize, during: impl FnOnce()) -> Carried {
 
 fn main() {
     levee_system::ends_what_it_started();
+    // What was measured until then is told, and what was started ends.
+    let over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&over)).expect("hear of a signal");
+    }
+    let is_over = || over.load(Ordering::Relaxed);
     let mut arguments = std::env::args().skip(1).map(|word| word.parse().expect("a number"));
     let (sessions, changes) = (arguments.next().unwrap_or(SESSIONS), arguments.next().unwrap_or(CHANGES));
     let names: Vec<String> = (1..=sessions).map(|n| format!("ws{n}")).collect();
@@ -216,13 +225,21 @@ fn main() {
     }
     eprintln!("{sessions} sessions; {} s without a change, then {changes} changes", ALONE.as_secs());
     let run = text(&world.path("run"));
-    let alone = carried(&world, sessions, || std::thread::sleep(ALONE));
+    let alone = carried(&world, sessions, || {
+        let until = Instant::now() + ALONE;
+        while Instant::now() < until && !is_over() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
     let drops = dropped(&world.status());
     let began = Instant::now();
     let mut times: Vec<f64> = Vec::new();
     let mut refused = 0;
     let changing = carried(&world, sessions, || {
         for (number, name) in (1..).zip(POSTURES.iter().cycle().take(changes)) {
+            if is_over() {
+                break;
+            }
             let start = Instant::now();
             let done = world.levee(&["posture", "set", name, "--reason", "measured", "--run", &run]);
             let well = done.out.contains("no tunnel has keys from before");
