@@ -552,19 +552,20 @@ mod tests {
         const MANY: u32 = 20_000;
         let disk =
             Mount::new("tmpfs", &[("size", "64m")], Attributes::DATA).expect("a small disk: it needs root");
-        let directory = disk.root();
+        let place = std::path::PathBuf::from(format!("/proc/self/fd/{}", disk.root().as_raw_fd()));
+        let directory = File::open(&place).unwrap();
         let numbered = |n: u32| {
             let mut id = [0; 16];
             id[..4].copy_from_slice(&n.to_be_bytes());
             let address = std::net::Ipv4Addr::from(0x0a00_0000 + n).into();
             Stored { id: SessionId::from_random(id), inner: vec![address], ..record(1) }
         };
-        let mut store = Store::open(directory).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
         for begin in (0..MANY).step_by(1_000) {
             let some: Vec<_> = (begin..begin + 1_000).map(|n| Change::Put(numbered(n))).collect();
             store.apply(&some, NOW).unwrap();
         }
-        let filler = File::create(format!("/proc/self/fd/{}/filler", directory.as_raw_fd())).unwrap();
+        let filler = File::create(place.join("filler")).unwrap();
         std::io::copy(&mut std::io::repeat(0), &mut &filler).expect_err("it has room without end");
         let ended = |record: Stored| Change::Remove(record.id, record.label, record.inner);
         let all: Vec<_> = (0..MANY).map(|n| ended(numbered(n))).collect();
