@@ -27,6 +27,9 @@ fn an_end_with_the_longest_names_has_room_and_a_note_that_is_too_long_is_told_as
         assert!(!log.write(&[(Weight::Grant, long.clone())], START, true), "what it permits is in it");
         assert!(log.write(&[(Weight::Note, long)], START, true));
         assert_eq!((log.records(), log.lost), (before + 1, 0));
+        let text = std::fs::read_to_string(place.path().join(LOG)).unwrap();
+        let last = text.lines().last().unwrap();
+        assert!(last.len() > SHORTENED, "the note itself, and not that one was lost: {last}");
     }
     assert!(read(place.path()).1.is_sound());
 }
