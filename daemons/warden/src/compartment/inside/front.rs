@@ -203,8 +203,10 @@ fn is_end(e: &std::io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::compartment::service::Report;
+    use crate::machine::proto::Wire;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::io::Read as _;
+    use std::time::Duration;
 
     /// A machine with one service that has booted, its own end of the port, and what its service's log is read from.
     fn machine(is_built: bool) -> (Front, Stream<OwnedFd>, std::fs::File) {
@@ -264,6 +266,37 @@ mod tests {
         let (mut front, guest, _log) = machine(true);
         rustix::io::write(guest.descriptor(), &[0xff; 8]).unwrap();
         front.hear(&Channel::pair().unwrap().0).unwrap_err();
+    }
+
+    #[test]
+    fn a_machine_begins_with_what_is_off_and_is_asked_about_it_once_it_is_built() {
+        let (mut front, mut guest, _log) = machine(false);
+        let whole = Whole {
+            label: "SECRET".parse().unwrap(),
+            outside: Vec::new(),
+            wire: Wire { mtu: 1280, addresses: Vec::new(), routes: Vec::new() },
+            services: Vec::new(),
+            off: BTreeSet::new(),
+            below: false,
+            read: false,
+            time: Duration::ZERO,
+        };
+        front.whole = Some(whole);
+        let (ours, _warden) = Channel::pair().unwrap();
+        let web = BTreeSet::from(["web".parse::<ServiceName>().unwrap()]);
+        front.turn(3, web.clone()).unwrap();
+        guest.send(&FromGuest::Booted, Full::Fails).unwrap();
+        front.hear(&ours).unwrap();
+        let begun = guest.receive::<ToGuest>().unwrap();
+        assert!(matches!(begun, Some(ToGuest::Begin(whole)) if whole.off == web));
+        assert!(guest.receive::<ToGuest>().unwrap().is_none(), "it hears nothing else before it is built");
+        guest.send(&FromGuest::Built, Full::Fails).unwrap();
+        front.hear(&ours).unwrap();
+        let asked = guest.receive::<ToGuest>().unwrap();
+        assert!(matches!(asked, Some(ToGuest::Services(3, off)) if off == web));
+        // And from then on at once.
+        front.turn(4, BTreeSet::new()).unwrap();
+        assert!(matches!(guest.receive::<ToGuest>(), Ok(Some(ToGuest::Services(4, off))) if off.is_empty()));
     }
 
     #[test]
