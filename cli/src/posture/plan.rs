@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use levee_ipc::operator::{Priced, ServerStatus, SessionStatus};
-use levee_policy::site::{self, Cipher, Site};
+use levee_policy::site::{self, Cipher, Exchanges, Keying, Site};
 use levee_policy::{LabelName, PostureName};
 use levee_prices::Carried;
 use serde::Serialize;
@@ -48,6 +48,10 @@ struct LabelPlan {
     /// The preferred first.
     now: Vec<Cipher>,
     then: Vec<Cipher>,
+    /// What keys would be agreed by.
+    exchanges: Exchanges,
+    /// Whether that is what they are agreed by now.
+    exchanges_stay: bool,
     /// Whether tunnels have to have new keys.
     changes: bool,
     /// How old keys may become, in seconds; none: as long as without a posture.
@@ -139,8 +143,9 @@ impl Under<'_> {
         self.interval(label, &site::Protected::default())
     }
 
-    fn key_life(&self, label: &LabelName) -> Option<Duration> {
-        self.posture(label).and_then(site::Posture::key_life)
+    /// How its keys are agreed.
+    fn keying(&self, label: &LabelName) -> Keying {
+        self.site.keying_under(self.posture(label))
     }
 
     /// The names of services that are off.
@@ -152,11 +157,10 @@ impl Under<'_> {
         services.map(|service| service.name().to_string()).collect()
     }
 
-    /// Whether all keys are replaced where this is in force after `before`: they may live less long, or packets leave at another rate.
+    /// Whether all keys are replaced where this is in force after `before`: they may live less long or were agreed by what would not count
+    /// any more, or packets leave at another rate.
     fn replaces(&self, before: &Self, label: &LabelName) -> bool {
-        let lives = (before.key_life(label), self.key_life(label));
-        let narrower = lives.1.is_some_and(|then| lives.0.is_none_or(|now| then < now));
-        narrower || before.rate(label) != self.rate(label)
+        self.keying(label).is_narrower_than(&before.keying(label)) || before.rate(label) != self.rate(label)
     }
 }
 
@@ -198,12 +202,15 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
     let labels = labels.into_iter().map(|label| {
         let (ciphers, ciphers_then) = (now.ciphers(label), then.ciphers(label));
         let (before, off) = (now.off(label), then.off(label));
+        let keying = then.keying(label);
         LabelPlan {
             label: label.to_string(),
             changes: ciphers != ciphers_then || then.replaces(&now, label),
             now: ciphers,
             then: ciphers_then,
-            key_life: then.key_life(label).map(|life| life.as_secs()),
+            exchanges_stay: keying.exchanges == now.keying(label).exchanges,
+            exchanges: keying.exchanges,
+            key_life: keying.key_life.map(|life| life.as_secs()),
             interval_us: then.rate(label).and_then(|time| u64::try_from(time.as_micros()).ok()),
             restarts: off.iter().any(|name| !before.contains(name)),
             off,
@@ -306,7 +313,8 @@ impl Planned {
             };
             let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
             let rate = row.interval_us.map_or_else(|| "-".to_owned(), |us| format!("one in {us} us"));
-            vec![row.label.clone(), words(&row.now), then, life, rate, off]
+            let exchanges = if row.exchanges_stay { "as now".to_owned() } else { row.exchanges.to_string() };
+            vec![row.label.clone(), words(&row.now), then, exchanges, life, rate, off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -336,7 +344,10 @@ impl Planned {
             self.posture,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
-            table(&["LABEL", "NOW", "THEN", "KEYS LIVE", "PACKETS", "SERVICES OFF THEN"], labels.collect()),
+            table(
+                &["LABEL", "NOW", "THEN", "AGREED BY", "KEYS LIVE", "PACKETS", "SERVICES OFF THEN"],
+                labels.collect()
+            ),
             table(&heading, sessions.collect()),
         );
         if self.more > 0 {

@@ -4,7 +4,7 @@ use crate::crypto::Secret;
 use crate::crypto::keys::EspKeys;
 use crate::crypto::pki::{CertificateError, PeerCertificate};
 use crate::crypto::sign::SignatureScheme;
-use crate::crypto::suite::{ChildSuite, IkeSuite, Prf};
+use crate::crypto::suite::{ChildSuite, IkeProposal, IkeSuite, Prf};
 use crate::wire::{Identity, SecurityLabel, Selector};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -156,6 +156,13 @@ pub enum Event {
         /// The algorithms from now on.
         suite: IkeSuite,
     },
+    /// Its keys were not replaced: the peer refuses, or puts it off too often. The old ones are as good as before.
+    IkeNotRekeyed {
+        /// The IKE SA.
+        ike: IkeId,
+        /// What the peer said.
+        reason: String,
+    },
     /// The IKE SA and all its children are gone. Children are not told one by one.
     IkeClosed {
         /// The IKE SA.
@@ -239,6 +246,8 @@ pub struct ChildRequested {
     pub identity: PeerIdentity,
     /// From where.
     pub path: Path,
+    /// What the IKE SA's keys were agreed by.
+    pub suite: IkeSuite,
     /// The labels to choose from (RFC 9478); none when the peer wants an unlabelled SA.
     pub labels: Vec<SecurityLabel>,
     /// Addresses on our side that the peer wants to reach.
@@ -296,6 +305,8 @@ pub enum ChildDecision {
     },
     /// It has as many children with these selectors as it may have: TS_MAX_QUEUE (RFC 9611 5.2), and the IKE SA stays.
     NoMore,
+    /// Not now: TEMPORARY_FAILURE (RFC 7296 2.25), and it may ask again.
+    Later,
     /// It may not: TS_UNACCEPTABLE, and the IKE SA stays.
     Refuse,
 }
@@ -410,6 +421,14 @@ pub enum Command {
         ike: IkeId,
         /// The child, by its inbound SPI.
         inbound: u32,
+    },
+    /// From now on the IKE SA's keys are replaced by what one of these proposals has, whoever begins; `None`: by what the configuration
+    /// has. The keys that it has stay until then.
+    NarrowIke {
+        /// The IKE SA.
+        ike: IkeId,
+        /// The preferred first; none at all is refused.
+        proposals: Option<Vec<IkeProposal>>,
     },
     /// Replace the IKE SA's keys.
     RekeyIke {

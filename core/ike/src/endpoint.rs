@@ -4,7 +4,7 @@ use crate::api::{Command, CommandError, IkeId, NewChild, Now, Output, Path, Rand
 use crate::channel::transmit;
 use crate::config::{Config, Peer, RemoteAuth};
 use crate::crypto::pki::TrustAnchors;
-use crate::crypto::suite::{ChildProposal, Encryption};
+use crate::crypto::suite::{ChildProposal, Encryption, IkeProposal, KeyExchange};
 use crate::door::{Door, Knock, Pass, Verdict};
 use crate::drops::{Counters, Drop};
 use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, notification, open};
@@ -125,16 +125,36 @@ impl Endpoint {
         }
     }
 
-    /// From now on child SAs of this label are agreed with these encryption algorithms alone, as far as the configuration has them, the
-    /// preferred first. Those that are there stay until they are rekeyed.
-    pub fn narrow(&mut self, label: SecurityLabel, encryption: &[Encryption]) {
+    /// From now on child SAs of this label are agreed with these encryption algorithms and (`None`: all) key exchanges alone, as far as the
+    /// configuration has them, the preferred encryption first. Those that are there stay until they are rekeyed.
+    pub fn narrow(
+        &mut self,
+        label: SecurityLabel,
+        encryption: &[Encryption],
+        exchanges: Option<&[KeyExchange]>,
+    ) {
         let narrowed = self.config.child.iter().filter_map(|all| {
             let both = encryption.iter().copied().filter(|one| all.encryption.contains(one));
             let both: Vec<Encryption> = both.collect();
-            (!both.is_empty()).then(|| ChildProposal { encryption: both, ..all.clone() })
+            let key_exchange = all
+                .key_exchange
+                .iter()
+                .copied()
+                .filter(|one| exchanges.is_none_or(|some| some.contains(one)));
+            let key_exchange: Vec<KeyExchange> = key_exchange.collect();
+            (!both.is_empty() && !key_exchange.is_empty()).then(|| ChildProposal {
+                encryption: both,
+                key_exchange,
+                ..all.clone()
+            })
         });
         let narrowed = narrowed.collect();
         self.config.labelled.insert(label, narrowed);
+    }
+
+    /// From now on IKE SAs are begun and answered with these proposals. Those that are there stay.
+    pub fn propose(&mut self, proposals: Vec<IkeProposal>) {
+        self.config.ike = proposals;
     }
 
     /// How many IKE SAs there are: half-open, established, and on their way out.
@@ -495,6 +515,7 @@ impl Endpoint {
             Command::CreateChild { ike, .. }
             | Command::RekeyChild { ike, .. }
             | Command::CloseChild { ike, .. }
+            | Command::NarrowIke { ike, .. }
             | Command::RekeyIke { ike }
             | Command::CloseIke { ike }
             | Command::ForgetIke { ike }

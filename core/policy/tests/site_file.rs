@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
     case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     // Postures.
-    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `key-life`, `constant-rate`, `people`, `hosts`, `layers`, `services`"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `exchanges`, `ml-kem`, `key-life`, `constant-rate`, `people`, `hosts`, `layers`, `services`"),
     case("[limits]", "[[posture]]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `name`", "add, for instance"),
     case("[limits]", "[[posture]]\nname = \"default\"\nciphers = [\"aes-256-gcm\"]\n[limits]", "\"default\"", "bad-value", None, "what the other tables say", "another name"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-265-gcm\"]\n[limits]", "\"aes-265-gcm\"", "unknown-name", Some("aes-256-gcm"), "`aes-265-gcm` is no cipher", "did you mean `aes-256-gcm`?"),
@@ -142,6 +142,9 @@ const CASES: &[Case] = &[
     case("[limits]", "[[posture]]\nname = \"siege\"\npeople = [\"ada\", \"ada\"]\n[limits]", "\"ada\"]", "duplicate", None, "`ada` stands here twice", "once"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nconstant-rate = false\n[limits]", "false\n[limits]", "bad-value", None, "takes no constant rate away", "leave it out"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nkey-life = \"30s\"\n[limits]", "\"30s\"\n[limits]", "out-of-bounds", None, "`key-life` is 30s", "\"1m\" to \"1h\""),
+    case("[limits]", "[crypto]\nsuites = \"cnsa\"\n[[posture]]\nname = \"siege\"\nexchanges = [\"P-384\", \"X25519\"]\n[limits]", "\"X25519\"", "bad-value", None, "`suites` is `cnsa`, which has no X25519", "take it out"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\nml-kem = false\n[limits]", "false\n[limits]", "bad-value", None, "takes no ML-KEM away", "leave it out"),
+    case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nml-kem = true\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nkey-life = \"5m\"\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nservices = [\"webb\"]\n[limits]", "\"webb\"", "unknown-name", Some("web"), "`webb` is no service of the site", "did you mean `web`?"),
     case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nlabels = [\"MID..HIGH\"]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),

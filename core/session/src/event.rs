@@ -5,7 +5,7 @@ use crate::federation::{Publication, Setting, Shared};
 use crate::{SessionId, Stored, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, ChangeAccess, Keys, Message, Pass};
-use levee_policy::site::{Cipher, Protected, Reach};
+use levee_policy::site::{Cipher, Keying, Protected, Reach};
 use levee_policy::{
     ChannelName, DomainName, Grant, HostName, LabelName, PostureName, ProtectionName, ServiceName, UserName,
 };
@@ -314,9 +314,8 @@ pub enum Output {
     /// To the keyer: this session's keys are gone from its vault, or the keyer does not know it, or knows what counts no more; where there
     /// are none, agree them anew.
     Renew(KeyRecord),
-    /// To the keyer: agree on these ciphers alone at this label, for keys that become no older than this where it is said, and rekey what
-    /// is there where it had others before or a longer life.
-    Ciphers(LabelName, Vec<Cipher>, Option<Duration>),
+    /// To the keyer: agree keys at this label like this alone, and rekey what is there where it may not be kept.
+    Keying(LabelName, Keying),
     /// To the warden: these postures are in force, the last over those before it, so that services are off. Answered by
     /// [`Event::PosturesKept`] with this number.
     Postures(u64, Vec<PostureName>),

@@ -9,7 +9,7 @@ use crate::state::*;
 use crate::stored::Stored;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
-use levee_policy::site::{Cipher, Posture, Protected, Reach};
+use levee_policy::site::{Keying, Posture, Protected, Reach};
 use levee_policy::{DomainName, LabelName, PostureName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -292,11 +292,8 @@ impl Sessions {
             return;
         }
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
-        let before: Vec<_> = up
-            .map(|(label, _)| {
-                (label.clone(), self.ciphers(label), self.key_life(label), self.interval(label))
-            })
-            .collect();
+        let before: Vec<_> =
+            up.map(|(label, _)| (label.clone(), self.keying(label), self.interval(label))).collect();
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.setting = to;
         self.postures.unended.clear();
@@ -305,11 +302,11 @@ impl Sessions {
         self.withdraw_barred_releases();
         let services = self.tell_warden();
         let mut pending = BTreeMap::new();
-        for (label, ciphers, life, interval) in before {
-            let now = self.key_life(&label);
-            let narrower = now.is_some_and(|now| life.is_none_or(|life| now < life));
+        for (label, before, interval) in before {
+            let now = self.keying(&label);
+            let narrower = now.is_narrower_than(&before);
             let otherwise = self.interval(&label) != interval;
-            if self.ciphers(&label) != ciphers || narrower || otherwise {
+            if now.ciphers != before.ciphers || narrower || otherwise {
                 let number = self.tell_vault_ciphers(&label, narrower || otherwise);
                 // Before the keyer replaces what there is by its like.
                 if otherwise {
@@ -317,7 +314,7 @@ impl Sessions {
                 }
                 self.tell_keyer_of(label.clone());
                 pending.insert(label, number);
-            } else if now != life {
+            } else if now != before {
                 self.tell_keyer_of(label);
             }
         }
@@ -402,10 +399,12 @@ impl Sessions {
         self.site.posture_at(&label, self.postures.names())
     }
 
-    /// What a label's tunnels may have now. What is no label of the site has nothing.
-    pub(crate) fn ciphers(&self, label: &LabelName) -> Vec<Cipher> {
-        let label = self.site.label(label);
-        label.map_or_else(Vec::new, |label| self.site.ciphers(&label, self.postures.names()).to_vec())
+    /// How a label's keys are agreed now.
+    fn keying(&self, label: &LabelName) -> Keying {
+        let keying = self.site.keying_under(self.posture_at(label));
+        // What is no label of the site has nothing.
+        let ciphers = if self.site.label(label).is_some() { keying.ciphers } else { Vec::new() };
+        Keying { ciphers, ..keying }
     }
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
@@ -416,19 +415,14 @@ impl Sessions {
 
     /// `anew`: what there is is to be replaced in any case.
     fn tell_vault_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
-        let (number, ciphers) = (self.number(), self.ciphers(label));
+        let (number, ciphers) = (self.number(), self.keying(label).ciphers);
         self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
         number
     }
 
     fn tell_keyer_of(&mut self, label: LabelName) {
-        let (ciphers, life) = (self.ciphers(&label), self.key_life(&label));
-        self.say(Output::Ciphers(label, ciphers, life));
-    }
-
-    /// How old keys at a label may become now, where a posture says so.
-    fn key_life(&self, label: &LabelName) -> Option<Duration> {
-        self.posture_at(label).and_then(Posture::key_life)
+        let keying = self.keying(&label);
+        self.say(Output::Keying(label, keying));
     }
 
     /// The constant rate of a label's tunnels that ask for none themselves.

@@ -25,6 +25,12 @@ key-life = "5m"
 name = "briefer"
 key-life = "2m"
 [[posture]]
+name = "curve"
+exchanges = ["P-384"]
+[[posture]]
+name = "quantum"
+ml-kem = true
+[[posture]]
 name = "even"
 constant-rate = true
 [[posture]]
@@ -157,11 +163,11 @@ fn set_here(number: u64, names: &[&str]) -> Setting {
 /// What the vault was told, which must be what the keyer was told after it.
 fn told(said: &[Output]) -> Option<(u64, Vec<Cipher>)> {
     let vault = said.iter().position(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(..))))?;
-    let keyer = said.iter().position(|one| matches!(one, Output::Ciphers(..))).expect("the keyer is told");
+    let keyer = said.iter().position(|one| matches!(one, Output::Keying(..))).expect("the keyer is told");
     assert!(vault < keyer, "{said:?}");
     match (&said[vault], &said[keyer]) {
-        (Output::Vault(_, ToVault::Ciphers(number, ciphers, _)), Output::Ciphers(_, same, _)) => {
-            assert_eq!(ciphers, same);
+        (Output::Vault(_, ToVault::Ciphers(number, ciphers, _)), Output::Keying(_, keying)) => {
+            assert_eq!(*ciphers, keying.ciphers);
             Some((*number, ciphers.clone()))
         }
         _ => None,
@@ -287,7 +293,7 @@ fn a_vault_that_dies_has_nothing_old_and_the_next_is_told_what_is_in_force() {
     // And so is a keyer that is new.
     let said = server.hear(Event::KeyerCame);
     assert!(
-        matches!(&said[0], Output::Ciphers(_, ciphers, None) if *ciphers == [Cipher::ChaCha20Poly1305]),
+        matches!(&said[0], Output::Keying(_, keying) if keying.ciphers == [Cipher::ChaCha20Poly1305]),
         "{said:?}"
     );
 }
@@ -524,7 +530,7 @@ fn a_shorter_life_of_keys_replaces_all_that_there_are_and_a_longer_one_none() {
     let (mut server, _) = Server::new();
     let life = |said: &[Output]| {
         let of = |one: &Output| match one {
-            Output::Ciphers(_, _, life) => Some(life.map(|life| life.as_secs())),
+            Output::Keying(_, keying) => Some(keying.key_life.map(|life| life.as_secs())),
             _ => None,
         };
         said.iter().find_map(of)
@@ -547,6 +553,32 @@ fn a_shorter_life_of_keys_replaces_all_that_there_are_and_a_longer_one_none() {
     let said = server.hear(Event::LabelUp(LABEL.parse().unwrap()));
     assert_eq!((life(&said), anew(&said)), (Some(Some(300)), false));
     assert_eq!(life(&server.wish(None, None)), Some(None));
+}
+
+#[test]
+fn what_keys_are_agreed_by_replaces_all_that_there_are_where_it_is_less_and_none_where_it_is_more() {
+    let (mut server, _) = Server::new();
+    let keyed = |said: &[Output]| {
+        said.iter().find_map(|one| match one {
+            Output::Keying(_, keying) => Some(keying.exchanges.to_string()),
+            _ => None,
+        })
+    };
+    let anew = |said: &[Output]| {
+        said.iter().any(|one| matches!(one, Output::Vault(_, ToVault::Ciphers(_, _, true))))
+    };
+    // The last counts, and says nothing of what the one before it said.
+    for (posture, by) in [("curve", "P-384"), ("quantum", "X25519 P-256 P-384 with ML-KEM")] {
+        let said = server.wish(Some(posture), None);
+        assert_eq!((keyed(&said).as_deref(), anew(&said), answer(&said)), (Some(by), true, None), "{said:?}");
+        let (number, _) = told(&said).unwrap();
+        assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    }
+    assert_eq!(keyed(&server.hear(Event::KeyerCame)).as_deref(), Some("X25519 P-256 P-384 with ML-KEM"));
+    // The keyer is told, for what comes; what there is may stay.
+    let said = server.wish(None, None);
+    let all = Some("X25519 P-256 P-384".to_owned());
+    assert_eq!((keyed(&said), anew(&said), answer(&said)), (all, false, Some(Ok(()))), "{said:?}");
 }
 
 /// How the keyer is to have packets go, and how the workstation: at which interval; none: as they come.

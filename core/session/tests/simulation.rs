@@ -198,7 +198,7 @@ impl World {
     fn take(&mut self, output: Output) {
         match output {
             Output::Commit(commit, entries, changes) => self.commits.push_back((commit, entries, changes)),
-            Output::Audit(_) | Output::Count(_) | Output::Revoke(_) | Output::Ciphers(..) => {}
+            Output::Audit(_) | Output::Count(_) | Output::Revoke(_) | Output::Keying(..) => {}
             Output::Reply(client, reply) => self.replied(client, reply),
             Output::Disconnect(client) => {
                 self.people.remove(&client);

@@ -1,16 +1,19 @@
 //! Child SAs: which session's they are, and what their vaults are told. What is kept of one has no key in it.
 
+use crate::carriage::aggregation;
+use crate::exchanges::methods;
 use crate::keyer::{Keyer, Timer};
 use levee_esp::{Spi, Steering};
 use levee_ike::{
-    Aggfrag, ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _,
-    Resource, SecurityLabel, Selector,
+    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, Resource,
+    SecurityLabel, Selector,
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::KeyRecord;
-use levee_ipc::vault::{Aggregation, Carriage, Cipher, KeyerToVault, Sa};
+use levee_ipc::vault::{Carriage, Cipher, KeyerToVault, Sa};
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
+use levee_policy::site::{Exchanges, Keying};
 use levee_session::SessionId;
 use levee_sys::wipe::scrub_stack;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,26 +33,6 @@ pub(crate) const MOVED_OVERLAP: Duration = Duration::from_secs(1);
 const YOUNG: Duration = Duration::from_secs(1);
 /// How long to wait before a rekeying that failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(60);
-
-/// Octets of an ESP packet with AGGFRAG payload (RFC 9347): as many as one with a packet of the usual inner MTU of 1,400 has.
-const PACKET: u16 = 1_436;
-
-/// What was agreed is not what was to be.
-struct Otherwise;
-
-/// How a child's packets go, by what its session is to have and what the peer agreed to.
-fn aggregation(wanted: Carriage, agreed: Option<Aggfrag>) -> Result<Option<Aggregation>, Otherwise> {
-    let with =
-        |Aggfrag { fragments }, interval| Aggregation { packet: PACKET, interval, fragment: fragments };
-    match (wanted, agreed) {
-        (Carriage::Each, None) => Ok(None),
-        (Carriage::Each, Some(_)) => Err(Otherwise),
-        (Carriage::Aggfrag, agreed) => Ok(agreed.map(|agreed| with(agreed, None))),
-        (Carriage::Constant { interval }, Some(agreed)) => Ok(Some(with(agreed, Some(interval)))),
-        // It would show what goes on.
-        (Carriage::Constant { .. }, None) => Err(Otherwise),
-    }
-}
 
 /// A child SA, without its keys.
 #[derive(Debug)]
@@ -91,12 +74,10 @@ pub struct Children {
     moved: BTreeMap<LabelName, Moved>,
 }
 
-/// What may be agreed at a label.
+/// How keys are agreed at a label.
 #[derive(Debug)]
 struct Moved {
-    ciphers: Vec<Cipher>,
-    /// How old keys may become, where that is said.
-    key_life: Option<Duration>,
+    keying: Keying,
     /// Since when: what was made before is replaced.
     since: Duration,
 }
@@ -153,10 +134,39 @@ impl Children {
         self.sessions.get(&session).map(|held| &held.record)
     }
 
+    /// How keys are agreed at a label, where that was said.
+    fn moved(&self, label: &LabelName) -> Option<&Keying> {
+        self.moved.get(label).map(|moved| &moved.keying)
+    }
+
+    /// What keys at a label may be agreed by, where that was said.
+    pub(crate) fn exchanges(&self, label: &LabelName) -> Option<&Exchanges> {
+        self.moved(label).map(|keying| &keying.exchanges)
+    }
+
+    /// What keys may be agreed by, of each label of which that was said.
+    pub(crate) fn all_exchanges(&self) -> impl Iterator<Item = &Exchanges> + Clone {
+        self.moved.values().map(|moved| &moved.keying.exchanges)
+    }
+
+    /// The labels at which an IKE SA has children.
+    pub(crate) fn labels_of(&self, ike: IkeId) -> BTreeSet<LabelName> {
+        let of = self.all.values().filter(|child| child.ike == ike && !child.stale);
+        of.map(|child| child.label.clone()).collect()
+    }
+
+    /// The children of an IKE SA that were made before what counts at their label was said.
+    pub(crate) fn made_before(&self, ike: IkeId) -> Vec<u32> {
+        let is_old =
+            |child: &Child| self.moved.get(&child.label).is_some_and(|moved| child.made < moved.since);
+        let of = self.all.iter().filter(|(_, child)| child.ike == ike && !child.stale && is_old(child));
+        of.map(|(inbound, _)| *inbound).collect()
+    }
+
     /// How old keys of a session may become: by what it has itself and by what its label has.
     fn key_life(&self, session: SessionId) -> Option<Duration> {
         let record = self.record(session)?;
-        let label = self.moved.get(&record.label).and_then(|moved| moved.key_life);
+        let label = self.moved(&record.label).and_then(|keying| keying.key_life);
         record.key_life.into_iter().chain(label).min()
     }
 
@@ -285,6 +295,15 @@ impl Keyer {
     }
 
     fn ask(&mut self, ike: IkeId, session: SessionId, at: Option<u16>) {
+        // It is asked for again when the IKE SA has the keys that it needs.
+        if let Some(label) = self.children.label(session).cloned()
+            && !self.hold_to(ike, &label)
+        {
+            if !self.refuses(ike, &label) {
+                self.create_after(ike, session, at);
+            }
+            return;
+        }
         let Some(child) = self.new_child(session, at) else { return };
         let spi = child.spi;
         if self.command(Command::CreateChild { ike, child }).is_ok() {
@@ -415,6 +434,13 @@ impl Keyer {
             self.count("keys that a vault was not to have: its session's protection has not this cipher");
             return None;
         }
+        let by = |keying: &Keying| {
+            child.suite.key_exchange.is_none_or(|it| methods(&keying.exchanges).contains(&it))
+        };
+        if !self.suits(child.ike, &label) || !self.children.moved(&label).is_none_or(by) {
+            self.count("keys that a vault was not to have: they were agreed by what does not count any more");
+            return None;
+        }
         let slot = self.children.slot_of(child.inbound);
         let vault = self.vaults.get_mut(&label)?.get_mut(&slot)?;
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
@@ -477,6 +503,11 @@ impl Keyer {
     pub(crate) fn rekey(&mut self, inbound: u32) {
         let Some(child) = self.children.all.get(&inbound).filter(|child| !child.stale) else { return };
         let (ike, session, label) = (child.ike, child.session, child.label.clone());
+        // Its turn comes when the IKE SA has other keys.
+        if !self.suits(ike, &label) {
+            self.hold_to(ike, &label);
+            return;
+        }
         let Some(spi) = self.fresh_spi_at(&label, self.children.slot_of(inbound)) else { return };
         if self.command(Command::RekeyChild { ike, inbound, spi }).is_ok() {
             self.children.wanted.insert(spi, (session, ike));
@@ -499,27 +530,31 @@ impl Keyer {
         let Ok(label) = SecurityLabel::new(record.label.as_str().as_bytes()) else { return };
         let ciphers = record.ciphers.as_deref().unwrap_or(Cipher::all());
         let encryption: Vec<Encryption> = ciphers.iter().copied().map(encryption).collect();
-        self.endpoint.narrow(label, &encryption);
+        self.endpoint.narrow(label, &encryption, None);
     }
 
-    /// Agrees on these ciphers alone at a label from now on, for keys of at most this age. Where they are others than before, or keys may be
-    /// younger alone, what is there is replaced, each pair while it carries traffic; the vault sees to it that nothing old stays.
-    pub(crate) fn move_to(&mut self, label: LabelName, ciphers: Vec<Cipher>, key_life: Option<Duration>) {
-        if let Some(moved) = self.children.moved.get_mut(&label)
-            && moved.ciphers == ciphers
-            && key_life.is_none_or(|life| moved.key_life.is_some_and(|before| before <= life))
-        {
-            moved.key_life = key_life;
-            return;
-        }
+    /// Agrees keys at a label like this alone from now on. Where what is there may not be kept it is replaced, each pair while it carries
+    /// traffic; the vault sees to it that nothing old stays.
+    pub(crate) fn move_to(&mut self, label: LabelName, keying: Keying) {
         let Ok(narrowed) = SecurityLabel::new(label.as_str().as_bytes()) else { return };
-        let encryption: Vec<Encryption> = ciphers.iter().copied().map(encryption).collect();
-        self.endpoint.narrow(narrowed, &encryption);
+        let before = self.children.moved.get(&label).map(|moved| (&moved.keying, moved.since));
+        let may_stay = |before: &Keying| before.ciphers == keying.ciphers && !keying.is_narrower_than(before);
+        let kept = before.filter(|(before, _)| may_stay(before)).map(|(_, since)| since);
+        let encryption: Vec<Encryption> = keying.ciphers.iter().copied().map(encryption).collect();
+        self.endpoint.narrow(narrowed, &encryption, Some(&methods(&keying.exchanges)));
         let now = self.now().monotonic;
         let there = self.children.all.iter().filter(|(_, child)| child.label == label && !child.stale);
-        let there: Vec<u32> = there.map(|(inbound, _)| *inbound).collect();
-        self.children.moved.insert(label, Moved { ciphers, key_life, since: now });
-        for inbound in there {
+        let there: Vec<(u32, IkeId)> = there.map(|(inbound, child)| (*inbound, child.ike)).collect();
+        let key_life = keying.key_life;
+        self.children.moved.insert(label.clone(), Moved { keying, since: kept.unwrap_or(now) });
+        self.prefer();
+        for ike in there.iter().map(|(_, ike)| *ike).collect::<BTreeSet<_>>() {
+            self.hold_to(ike, &label);
+        }
+        if kept.is_some() {
+            return;
+        }
+        for (inbound, _) in there {
             // Whether or not it is replaced.
             if let (Some(life), Some(child)) = (key_life, self.children.all.get(&inbound)) {
                 self.at(life.saturating_sub(now.saturating_sub(child.made)), Timer::Expire(inbound));
@@ -628,29 +663,6 @@ fn material(keys: &EspKeys) -> Option<Secret> {
 mod tests {
     use super::*;
 
-    const RATE: Duration = Duration::from_millis(4);
-
-    /// What is asked for is had, or there are no keys: a constant rate above all, without which what goes on would show.
-    #[test]
-    fn packets_go_as_the_session_is_to_have_it_or_not_at_all() {
-        let agreed = |fragments| Some(Aggfrag { fragments });
-        let carried = |wanted, agreed| aggregation(wanted, agreed).ok();
-        let with = |interval, fragment| Some(Some(Aggregation { packet: PACKET, interval, fragment }));
-        assert_eq!(carried(Carriage::Each, None), Some(None));
-        assert_eq!(
-            carried(Carriage::Each, agreed(true)),
-            None,
-            "the peer asked for more than there is to be"
-        );
-        assert_eq!(carried(Carriage::Aggfrag, None), Some(None), "the peer does not take them");
-        assert_eq!(carried(Carriage::Constant { interval: RATE }, None), None);
-        for fragments in [true, false] {
-            assert_eq!(carried(Carriage::Aggfrag, agreed(fragments)), with(None, fragments));
-            let constant = Carriage::Constant { interval: RATE };
-            assert_eq!(carried(constant, agreed(fragments)), with(Some(RATE), fragments));
-        }
-    }
-
     fn children() -> Children {
         Children::new(Steering::new(&[7; Steering::KEY], 4).expect("four slots"))
     }
@@ -680,10 +692,9 @@ mod tests {
         ] {
             let mut children = children();
             let record = record(1, own);
-            children.moved.insert(
-                record.label.clone(),
-                Moved { ciphers: Vec::new(), key_life: labels, since: Duration::ZERO },
-            );
+            let exchanges = Exchanges { curves: Vec::new(), ml_kem: false };
+            let keying = Keying { ciphers: Vec::new(), exchanges, key_life: labels };
+            children.moved.insert(record.label.clone(), Moved { keying, since: Duration::ZERO });
             children.admit(record);
             assert_eq!(children.key_life(SessionId::from_random([1; 16])), expected, "{own:?} {labels:?}");
             assert_eq!(children.key_life(SessionId::from_random([2; 16])), None, "nobody's");

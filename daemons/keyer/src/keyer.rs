@@ -1,6 +1,7 @@
 //! The loop: what is heard goes to the state machine, what that says is done.
 
 use crate::children::Children;
+use crate::exchanges::Agreed;
 use crate::net::{LONGEST, Received, Sockets};
 use crate::server::Server;
 use crate::signer::Signer;
@@ -8,7 +9,9 @@ use crate::source::Source;
 use crate::start::{Authority, Started};
 use crate::workstation::Workstation;
 use levee_daemon::{Descriptors, Events, Fatal, Order, Outbox, TURN, Warden};
-use levee_ike::{CloseReason, Command, CommandError, Endpoint, Event, IkeId, Now, Output, Random};
+use levee_ike::{
+    CloseReason, Command, CommandError, Endpoint, Event, IkeId, IkeProposal, Now, Output, Random,
+};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
 use levee_ipc::warden::Place;
@@ -76,6 +79,9 @@ pub struct Keyer {
     signer: Signer,
     pub(crate) vaults: BTreeMap<LabelName, Workers>,
     pub(crate) children: Children,
+    pub(crate) agreed: Agreed,
+    /// What the site's suites have.
+    pub(crate) proposals: Vec<IkeProposal>,
     pub(crate) server: Server,
     pub(crate) workstation: Workstation,
     timers: BTreeSet<(Duration, Timer)>,
@@ -96,6 +102,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         events,
         warden,
         place,
+        proposals: config.ike.clone(),
         endpoint: Endpoint::new(config),
         authority,
         random: Kernel(SystemRandom::new()),
@@ -105,6 +112,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         signer: Signer::default(),
         vaults: BTreeMap::new(),
         children: Children::new(steering),
+        agreed: Agreed::default(),
         server: Server::default(),
         workstation: Workstation::default(),
         timers: BTreeSet::new(),
@@ -260,9 +268,7 @@ impl Keyer {
                 (ToKeyer::Admit { record, server, name }, Place::Workstation) => {
                     self.admit(record, server, &name);
                 }
-                (ToKeyer::Ciphers { label, ciphers, key_life }, Place::Server) => {
-                    self.move_to(label, ciphers, key_life);
-                }
+                (ToKeyer::Keying(label, keying), Place::Server) => self.move_to(label, keying),
                 (ToKeyer::Revoke(session), _) => self.revoke(session),
                 // Not for this place.
                 _ => self.count("messages of the wrong kind to the keyer"),
@@ -358,16 +364,24 @@ impl Keyer {
                     let _ = self.command(refused);
                 }
             }
-            Event::IkeEstablished { ike, role, peer, identity, initial_contact, ppk, .. } => match self.place
-            {
-                Place::Server => {
-                    if self.peer_came(ike, peer, &identity, initial_contact) {
-                        self.see_to_ppk(peer, &identity, ppk.as_deref());
+            Event::IkeEstablished { ike, role, peer, identity, initial_contact, ppk, suite, .. } => {
+                match self.place {
+                    Place::Server => {
+                        self.agreed(ike, suite);
+                        if self.peer_came(ike, peer, &identity, initial_contact) {
+                            self.see_to_ppk(peer, &identity, ppk.as_deref());
+                        }
                     }
+                    Place::Workstation => self.server_came(ike, role, identity.certificate),
                 }
-                Place::Workstation => self.server_came(ike, role, identity.certificate),
-            },
-            Event::IkeRekeyed { .. } | Event::PathChanged { .. } => {}
+            }
+            Event::IkeRekeyed { ike, suite } => {
+                if self.place == Place::Server {
+                    self.agreed_anew(ike, suite);
+                }
+            }
+            Event::IkeNotRekeyed { ike, .. } => self.not_agreed_anew(ike),
+            Event::PathChanged { .. } => {}
             Event::IkeRekeyDue { ike } => {
                 let _ = self.command(Command::RekeyIke { ike });
             }
@@ -394,6 +408,7 @@ impl Keyer {
     /// An IKE SA is gone, and its children.
     fn closed(&mut self, ike: IkeId, reason: &CloseReason) {
         self.children.forget(ike);
+        self.agreed.forget(ike);
         match self.place {
             Place::Server => self.peer_gone(ike, reason),
             Place::Workstation => self.server_gone(ike, reason),

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod accreditation;
+mod carriage;
 mod children;
+mod exchanges;
 mod keyer;
 mod net;
 mod server;

@@ -185,7 +185,9 @@ impl Keyer {
 
     /// A peer asks for a child SA, or to rekey one.
     pub(crate) fn asked_by_peer(&mut self, asked: ChildRequested) {
-        let ChildRequested { request, ike, peer, labels, identity, rekeys, aggfrag, resource, .. } = asked;
+        let ChildRequested { request, ike, peer, labels, identity, suite, rekeys, aggfrag, resource, .. } =
+            asked;
+        self.agreed.put(ike, suite);
         let Some(device) = host(&identity) else {
             return self.refuse(request, None, None, "its certificate names no host, or several");
         };
@@ -247,6 +249,18 @@ impl Keyer {
         if !record.carriage.suits(asked.aggfrag) {
             return self.refuse(asked.request, device, label, "it did not ask for a constant rate");
         }
+        if !self.suits(asked.ike, &asked.name) {
+            if self.refuses(asked.ike, &asked.name) {
+                let reason =
+                    "its IKE SA is agreed by what does not count any more, and it agreed to nothing else";
+                return self.refuse(asked.request, device, label, reason);
+            }
+            // It asks again, and has other keys by then: it agrees to none while it waits for an answer.
+            let _ = self.command(Command::Decide { request: asked.request, decision: ChildDecision::Later });
+            self.hold_to(asked.ike, &asked.name);
+            return;
+        }
+        self.hold_to(asked.ike, &asked.name);
         if asked.further && asked.rekeys.is_none() && self.children.count(record.session) >= MOST_CHILDREN {
             let decision = ChildDecision::NoMore;
             let _ = self.command(Command::Decide { request: asked.request, decision });

@@ -6,6 +6,7 @@ use levee_ike::{Childless, Event, Identity};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::{Carriage, Cipher, VaultToKeyer};
 use levee_ipc::warden::Place;
+use levee_policy::site::Keying;
 use std::time::Duration;
 use world::*;
 
@@ -121,7 +122,7 @@ fn keys_whose_packets_may_not_go_as_they_do_are_not_replaced_by_their_like() {
     let other = || KeyRecord { carriage: constant, ..record(1, "SECRET") };
     pair.server.tell(&ToKeyer::Renew(other()));
     let ciphers = vec![Cipher::ChaCha20Poly1305];
-    pair.server.tell(&ToKeyer::Ciphers { label: label("SECRET"), ciphers, key_life: None });
+    pair.server.tell(&ToKeyer::Keying(label("SECRET"), Keying { ciphers, ..keying(&ALL, false) }));
     assert!(silent(&pair.secret, MOMENT) && silent(&pair.at_workstation, MOMENT));
     pair.connect(other());
     pair.answer("SECRET", Some(other()));

@@ -4,6 +4,7 @@ mod world;
 
 use levee_ipc::keyer::{KeyRecord, ToKeyer};
 use levee_ipc::vault::{Cipher, VaultToKeyer};
+use levee_policy::site::Keying;
 use std::time::Duration;
 use world::*;
 
@@ -59,10 +60,9 @@ fn keys_are_replaced_at_once_and_then_by_the_life_that_their_label_has_from_now_
     pair.answer("SECRET", Some(with()));
     let before = keys(&pair.secret);
     keys(&pair.at_workstation);
-    let ciphers = || vec![Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
     let tell = |key_life: Option<u64>| {
         let key_life = key_life.map(Duration::from_secs);
-        pair.server.tell(&ToKeyer::Ciphers { label: label("SECRET"), ciphers: ciphers(), key_life });
+        pair.server.tell(&ToKeyer::Keying(label("SECRET"), Keying { key_life, ..keying(&ALL, false) }));
     };
     // What a new label is told first is no less than before, and the same again is nothing.
     tell(None);

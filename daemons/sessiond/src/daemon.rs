@@ -513,8 +513,8 @@ impl Daemon {
                 self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
             Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
-            Output::Ciphers(label, ciphers, key_life) => {
-                self.tell_keyer(ToKeyer::Ciphers { label, ciphers, key_life });
+            Output::Keying(label, keying) => {
+                self.tell_keyer(ToKeyer::Keying(label, keying));
             }
             Output::Postures(ticket, names) => self.ask_warden(SessiondRequest::Postures { names, ticket }),
             Output::Set(setting, until, awaited) => {

@@ -3,7 +3,7 @@
 use crate::Secret;
 use crate::vault::Carriage;
 use ipnet::IpNet;
-use levee_policy::site::Cipher;
+use levee_policy::site::{Cipher, Keying};
 use levee_policy::{DomainName, HostName, LabelName, PpkId};
 use levee_session::SessionId;
 use serde::{Deserialize, Serialize};
@@ -76,16 +76,9 @@ pub enum ToKeyer {
         /// The name that its certificate must have.
         name: DomainName,
     },
-    /// Server: agree on these ciphers alone at this label, the preferred first, for keys of at most this age, and rekey what is there,
-    /// where they are others than before or may be younger alone. Unsaid, it is all that the site's suites have.
-    Ciphers {
-        /// Which.
-        label: LabelName,
-        /// At least one.
-        ciphers: Vec<Cipher>,
-        /// How old keys may become; `None`: as long as without it. A session's own counts where it is less.
-        key_life: Option<Duration>,
-    },
+    /// Server: agree keys at this label like this alone, and rekey what is there where it may not be kept. Unsaid, by all that the site's
+    /// suites have.
+    Keying(LabelName, Keying),
     /// This session is over: delete its security associations and forget it.
     Revoke(SessionId),
 }

@@ -355,10 +355,12 @@ impl World {
         };
         let any = !due.is_empty();
         for r in due {
+            let later = self.dice.chance(30);
             let node = &mut self.nodes[i];
             let label =
                 r.labels.iter().find(|l| l.as_str().is_some_and(|s| node.granted.contains(s))).cloned();
             let decision = match label {
+                _ if later => ChildDecision::Later,
                 Some(label) => {
                     node.next_spi += 1;
                     let spi = node.next_spi | 0x100;
@@ -435,7 +437,7 @@ impl World {
                     return Err("a child outlived its IKE SA".to_owned());
                 }
             }
-            Event::IkeRekeyDue { .. } => {}
+            Event::IkeRekeyDue { .. } | Event::IkeNotRekeyed { .. } => {}
             Event::ChildRequested(r) => {
                 let delay = if self.dice.chance(300) {
                     self.dice.time(Duration::from_millis(1500))
@@ -572,13 +574,14 @@ impl World {
         }
         let Some(ike) = self.dice.pick(&ikes).copied() else { return Ok(()) };
         let child = self.dice.pick(&children).copied();
-        let command = match (self.dice.below(20), child) {
+        let command = match (self.dice.below(21), child) {
             (0..=5, _) => Command::CreateChild { ike, child: self.wanted(i) },
             (6..=11, Some((ike, inbound))) => Command::RekeyChild { ike, inbound, spi: self.spi(i) },
             (12..=13, Some((ike, inbound))) => Command::CloseChild { ike, inbound },
             (14..=16, _) => Command::RekeyIke { ike },
             (17, _) => Command::CloseIke { ike },
             (18, _) => return self.withdraw(i),
+            (19, _) => Command::NarrowIke { ike, proposals: self.narrowed(i) },
             _ => Command::Probe { ike },
         };
         self.tell(i, &command);
@@ -623,6 +626,15 @@ impl World {
         let node = &mut self.nodes[i];
         node.next_spi = (node.next_spi + 1) | 0x100;
         node.next_spi
+    }
+
+    /// What an IKE SA's keys may be replaced by: P-256 alone, which everybody has, or anything again.
+    fn narrowed(&mut self, i: usize) -> Option<Vec<IkeProposal>> {
+        let mut proposals = self.nodes[i].endpoint.config().ike.clone();
+        for proposal in &mut proposals {
+            proposal.key_exchange = vec![KeyExchange::P256];
+        }
+        self.dice.chance(700).then_some(proposals)
     }
 
     fn wanted(&mut self, i: usize) -> NewChild {

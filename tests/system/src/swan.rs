@@ -148,18 +148,19 @@ pub struct Peer<'a> {
     pub id: &'a str,
     /// The name of the PPK in the bundle, which it then insists on.
     pub ppk: Option<&'a str>,
-    /// Whether it proposes the algorithms of CNSA, instead of X25519 and what else its defaults have.
+    /// Whether it proposes the algorithms of CNSA alone, instead of X25519 before P-384 and what else its defaults have.
     pub cnsa: bool,
 }
 
 fn connection(Peer { id, ppk, cnsa }: &Peer<'_>, labels: &[&str]) -> String {
-    let (group, esp) = if *cnsa { ("ecp384", "aes256gcm16") } else { ("x25519", "aes256gcm16-aes128gcm16") };
+    let (groups, esp) =
+        if *cnsa { ("ecp384", "aes256gcm16") } else { ("x25519-ecp384", "aes256gcm16-aes128gcm16") };
     let ppk = ppk.map(|id| format!("ppk_id = {id}\n  ppk_required = yes")).unwrap_or_default();
     let children: String = labels
         .iter()
         .map(|label| {
             format!(
-                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = {esp}-{group}\n \
+                "{} {{ local_ts = dynamic\n remote_ts = 10.80.0.1/32\n esp_proposals = {esp}-{groups}\n \
                  label = {label}\n label_mode = simple }}\n",
                 child(label)
             )
@@ -170,7 +171,7 @@ fn connection(Peer { id, ppk, cnsa }: &Peer<'_>, labels: &[&str]) -> String {
   version = 2
   remote_addrs = 10.77.0.1
   vips = 0.0.0.0
-  proposals = aes256gcm16-prfsha384-{group}
+  proposals = aes256gcm16-prfsha384-{groups}
   {ppk}
   local {{ auth = pubkey\n certs = host.pem\n id = {id} }}
   remote {{ auth = pubkey\n id = server.harbour.example }}

@@ -19,6 +19,14 @@ labels = ["UNCLASSIFIED"]
 ciphers = ["aes-128-gcm"]
 follow = "20s"
 [[posture]]
+name = "curve"
+exchanges = ["P-384"]
+follow = "20s"
+[[posture]]
+name = "quantum"
+ml-kem = true
+follow = "3s"
+[[posture]]
 name = "even"
 labels = ["CONFIDENTIAL..SECRET//NATO,MED"]
 constant-rate = true
@@ -106,9 +114,14 @@ fn planned_is_only_shown(world: &World) {
     };
     let before = audit(world);
     assert_eq!(outcomes("siege"), ["new-cipher", "new-cipher"]);
+    // By the same cipher, and every pair of keys is agreed anew.
+    assert_eq!(outcomes("curve"), ["new-keys", "new-keys"]);
+    assert!(posture(world, &["plan", "quantum"]).ok().contains("P-384 with ML-KEM"));
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
-    assert!(plan("seige").refused().contains("siege alert even both quiet dark few swift default"));
+    assert!(
+        plan("seige").refused().contains("siege alert curve quantum even both quiet dark few swift default")
+    );
     let words = posture(world, &["plan", "siege"]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));
@@ -133,7 +146,9 @@ fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_p
         }
         // However it ends, the threads do.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for (name, suite) in [("siege", "chacha20-poly1305"), ("default", "aes-256-gcm")] {
+            for (name, suite) in
+                [("siege", "chacha20-poly1305"), ("curve", "aes-256-gcm"), ("default", "aes-256-gcm")]
+            {
                 let before: u64 = rounds.iter().map(|one| one.load(Ordering::Relaxed)).sum();
                 let said = posture(&world, &["set", name, "--reason", "a drill"]).ok();
                 assert!(said.contains("no tunnel has keys from before"), "{said}");
@@ -253,6 +268,17 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     assert!(swan.sas().contains("AES_GCM_16-128/CURVE_25519"), "{}", swan.sas());
     assert!(fetch().ok().contains(LOW));
 
+    // Its IKE SA was agreed by another curve: it gets other keys first, and then its child does.
+    posture(&world, &["set", "curve"]).ok();
+    let sas = swan.sas();
+    assert!(sas.contains("ESTABLISHED") && sas.contains("AES_GCM_16-256/PRF_HMAC_SHA2_384/ECP_384"), "{sas}");
+    let mut installed = sas.lines().filter(|line| line.contains("INSTALLED"));
+    assert!(
+        sas.contains("INSTALLED") && installed.all(|line| line.contains("AES_GCM_16-256/ECP_384")),
+        "{sas}"
+    );
+    assert!(fetch().ok().contains(LOW));
+
     // It has no ChaCha20-Poly1305: its session is over, and the log says why.
     posture(&world, &["set", "swift"]).ok();
     assert!(suites(&world.status(), LOW).is_empty());
@@ -261,6 +287,17 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     let log = audit(&world);
     assert!(log.contains("did not follow in time when the posture became swift"), "{log}");
     swan.initiate(&child(LOW)).expect_err("there is no session");
+
+    // Nor has it ML-KEM, which levee's own hosts have at any time.
+    posture(&world, &["set", "default"]).ok();
+    world.level("ws1", LOW).ok();
+    swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
+    eventually(Duration::from_secs(20), "keys of its own", || fetch().status == 0);
+    posture(&world, &["set", "quantum"]).ok();
+    eventually(Duration::from_secs(20), "the session is over", || world.status()["session_count"] == 0);
+    fetch().refused();
+    let log = audit(&world);
+    assert!(log.contains("did not follow in time when the posture became quantum"), "{log}");
 }
 
 /// What `levee posture plan` says of a session at this label, and of the label: the outcome, what is off, and whether all programs end.

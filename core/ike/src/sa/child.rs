@@ -144,6 +144,7 @@ pub(crate) fn decide(
             (spi, label, local, remote, assign, resource, *aggfrag)
         }
         ChildDecision::NoMore => return Ok(Err(NotifyKind::TsMaxQueue)),
+        ChildDecision::Later => return Ok(Err(NotifyKind::TemporaryFailure)),
         ChildDecision::Refuse => return Ok(Err(NotifyKind::TsUnacceptable)),
     };
     // The label is exact: RFC 9478 knows no narrowing of labels, and levee's policy none of SAs without one where one was asked for.

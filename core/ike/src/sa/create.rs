@@ -204,6 +204,7 @@ impl Established {
                     peer: self.peer,
                     identity: self.identity.clone(),
                     path: self.channel.path,
+                    suite: self.channel.suite.clone(),
                     labels: asked.offered.labels.clone(),
                     local: asked.offered.local.clone(),
                     remote: asked.offered.remote.clone(),

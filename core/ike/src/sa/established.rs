@@ -12,6 +12,7 @@ use crate::api::{
 };
 use crate::channel::{Channel, Received, Waiting};
 use crate::config::Config;
+use crate::crypto::suite::IkeProposal;
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Delete, Exchange, Fields, Header, NotifyKind, kind};
@@ -75,6 +76,7 @@ pub(crate) enum Standing {
 pub(crate) struct Legacy {
     children: BTreeMap<u32, Child>,
     queue: VecDeque<Queued>,
+    narrowed: Option<Vec<IkeProposal>>,
 }
 
 impl Legacy {
@@ -116,6 +118,8 @@ pub(crate) struct Established {
     pub(crate) first_ni: Vec<u8>,
     pub(crate) first_nr: Vec<u8>,
     pub(super) queue: VecDeque<Queued>,
+    /// What its keys may be replaced by, where that is less than the configuration has.
+    narrowed: Option<Vec<IkeProposal>>,
     pub(super) current: Option<Current>,
     /// The peer's request that waits for a decision.
     pub(super) asked: Option<Box<Asked>>,
@@ -143,6 +147,7 @@ impl Established {
             first_ni: ni,
             first_nr: nr,
             queue: VecDeque::new(),
+            narrowed: None,
             current: None,
             asked: None,
             followed: None,
@@ -157,13 +162,17 @@ impl Established {
     pub(super) fn successor(&mut self, channel: Channel, ctx: &Ctx<'_>) -> Self {
         self.standing = Standing::Superseded;
         self.since = ctx.now.monotonic;
-        let Legacy { children, queue } = self.legacy();
-        Self { children, queue, ..self.sibling(channel, Standing::Current, ctx) }
+        let Legacy { children, queue, narrowed } = self.legacy();
+        Self { children, queue, narrowed, ..self.sibling(channel, Standing::Current, ctx) }
     }
 
     /// What the SA has to give away.
     pub(super) fn legacy(&mut self) -> Legacy {
-        Legacy { children: std::mem::take(&mut self.children), queue: std::mem::take(&mut self.queue) }
+        Legacy {
+            children: std::mem::take(&mut self.children),
+            queue: std::mem::take(&mut self.queue),
+            narrowed: self.narrowed.take(),
+        }
     }
 
     /// Another SA with the same peer, with nothing in it.
@@ -179,6 +188,7 @@ impl Established {
             first_ni: Vec::new(),
             first_nr: Vec::new(),
             queue: VecDeque::new(),
+            narrowed: None,
             current: None,
             asked: None,
             followed: None,
@@ -199,7 +209,7 @@ impl Established {
     pub(crate) fn inherit(mut self: Box<Self>, legacy: Legacy, ctx: &mut Ctx<'_>) -> Option<State> {
         self.standing = Standing::Current;
         self.since = ctx.now.monotonic;
-        (self.children, self.queue) = (legacy.children, legacy.queue);
+        (self.children, self.queue, self.narrowed) = (legacy.children, legacy.queue, legacy.narrowed);
         self.announce(ctx);
         let next = match self.stash.take() {
             Some(request) => self.on_request(&request, ctx),
@@ -209,6 +219,16 @@ impl Established {
             Some(State::Established(sa)) => sa.next(ctx),
             other => other,
         }
+    }
+
+    /// What its keys may be replaced by, the preferred first.
+    pub(super) fn proposals<'a>(&'a self, config: &'a Config) -> &'a [IkeProposal] {
+        self.narrowed.as_deref().unwrap_or(&config.ike)
+    }
+
+    /// Tells that the SA has the keys that it had.
+    pub(super) fn not_rekeyed(&self, reason: String, ctx: &mut Ctx<'_>) {
+        ctx.out.push_back(Output::Event(Event::IkeNotRekeyed { ike: self.id, reason }));
     }
 
     /// Tells that the SA has new keys.
@@ -578,6 +598,13 @@ impl Established {
                     tries: 0,
                 };
                 self.queue.push_front(queued);
+                return Ok(());
+            }
+            Command::NarrowIke { proposals, .. } => {
+                if proposals.as_ref().is_some_and(Vec::is_empty) {
+                    return Err(CommandError::Impossible);
+                }
+                self.narrowed = proposals;
                 return Ok(());
             }
             Command::RekeyIke { .. } => Task::RekeyIke,

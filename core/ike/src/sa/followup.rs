@@ -92,9 +92,11 @@ impl Established {
         ctx: &mut Ctx<'_>,
     ) -> Option<State> {
         let Following { mut agreed, private, tries } = f;
-        if fields.error().is_some() {
+        if let Some(n) = fields.error() {
             // STATE_NOT_FOUND or another: the old SA is as good as before, and the whole is tried again a few times.
-            self.put_off(Task::RekeyIke, tries, ctx);
+            if self.put_off(Task::RekeyIke, tries, ctx).is_some() {
+                self.not_rekeyed(n.kind.name(), ctx);
+            }
             return Some(State::Established(self));
         }
         let method = private.method();

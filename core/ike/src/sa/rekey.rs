@@ -8,7 +8,7 @@ use crate::api::{CloseReason, Role};
 use crate::channel::Channel;
 use crate::crypto::ke::{self, Private};
 use crate::crypto::keys::IkeKeys;
-use crate::crypto::suite::{KeyExchange, choose_ike};
+use crate::crypto::suite::{IkeProposal, KeyExchange, choose_ike};
 use crate::drops::Drop;
 use crate::endpoint::Ctx;
 use crate::wire::{Chain, Exchange, Fields, Notify, NotifyKind, Proposal, kind};
@@ -22,6 +22,7 @@ pub(super) struct Rekeying {
     spi: u64,
     private: Private,
     ni: Vec<u8>,
+    offered: Vec<IkeProposal>,
     tried: Vec<KeyExchange>,
     tries: u8,
     /// The peer rekeyed the SA meanwhile: the lower nonce of its exchange and our SPI of the SA that came of it.
@@ -39,21 +40,24 @@ impl Established {
         method: Option<(KeyExchange, Vec<KeyExchange>)>,
         ctx: &mut Ctx<'_>,
     ) -> bool {
-        let (method, mut tried) = method.unwrap_or((self.channel.suite.key_exchange, Vec::new()));
+        let offered = self.proposals(ctx.config).to_vec();
+        // What it has now is what the peer has most likely.
+        let now = self.channel.suite.key_exchange;
+        let mut methods = offered.iter().flat_map(|proposal| proposal.key_exchange.iter().copied());
+        let first = if methods.clone().any(|method| method == now) { Some(now) } else { methods.next() };
+        let (method, mut tried) = method.unwrap_or((first.unwrap_or(now), Vec::new()));
         tried.push(method);
         let Ok((private, public)) = Private::generate(method, ctx.rng) else { return false };
         let spi = ctx.new_spi();
         let mut ni = vec![0; NONCE];
         ctx.rng.fill(&mut ni);
         let mut chain = Chain::new();
-        let offers: Vec<Proposal> = (1u8..)
-            .zip(&ctx.config.ike)
-            .map(|(number, p)| Proposal { number, ..p.offer(Some(spi)) })
-            .collect();
+        let offers: Vec<Proposal> =
+            (1u8..).zip(&offered).map(|(number, p)| Proposal { number, ..p.offer(Some(spi)) }).collect();
         chain.push(kind::SA, |out| Proposal::write_all(&offers, out));
         chain.push(kind::NONCE, |out| out.extend_from_slice(&ni));
         push_ke(&mut chain, method, &public);
-        let rekeying = Rekeying { spi, private, ni, tried, tries, crossing: None };
+        let rekeying = Rekeying { spi, private, ni, offered, tried, tries, crossing: None };
         self.send(Current::RekeyingIke(Box::new(rekeying)), Exchange::CreateChild, &chain, ctx)
     }
 
@@ -64,7 +68,7 @@ impl Established {
         fields: &Fields<'_>,
         ctx: &mut Ctx<'_>,
     ) -> Option<State> {
-        let Rekeying { spi, private, ni, tried, tries, crossing } = r;
+        let Rekeying { spi, private, ni, offered, tried, tries, crossing } = r;
         if let Some(n) = fields.error() {
             // The peer did not see the two cross, or ours did not please it: its own SA is the one.
             if let Some((_, theirs)) = crossing {
@@ -74,7 +78,7 @@ impl Established {
                 <[u8; 2]>::try_from(n.data).ok().and_then(|c| KeyExchange::from_code(u16::from_be_bytes(c)));
             match (n.kind, other) {
                 (NotifyKind::InvalidKePayload, Some(k))
-                    if ctx.config.ike.iter().any(|p| p.key_exchange.contains(&k)) && !tried.contains(&k) =>
+                    if offered.iter().any(|p| p.key_exchange.contains(&k)) && !tried.contains(&k) =>
                 {
                     self.begin_rekey(tries, Some((k, tried)), ctx);
                     return Some(State::Established(self));
@@ -82,13 +86,16 @@ impl Established {
                 (NotifyKind::TemporaryFailure, _) if self.put_off(Task::RekeyIke, tries, ctx).is_none() => {
                     return Some(State::Established(self));
                 }
-                // The SA is as good as before; whoever wanted it rekeyed is told again when it is due.
-                _ => return Some(State::Established(self)),
+                // The SA is as good as before.
+                _ => {
+                    self.not_rekeyed(n.kind.name(), ctx);
+                    return Some(State::Established(self));
+                }
             }
         }
         let read = || -> Option<Agreed> {
             let [proposal] = fields.sa.as_deref()? else { return None };
-            let chosen = choose_ike(&ctx.config.ike, std::slice::from_ref(proposal))?;
+            let chosen = choose_ike(&offered, std::slice::from_ref(proposal))?;
             let method = private.method();
             let ke =
                 fields.ke.filter(|ke| ke.method == method.code() && chosen.suite.key_exchange == method)?;
@@ -199,7 +206,7 @@ impl Established {
         let (Some(sa), Some(ke), Some(ni)) = (&fields.sa, fields.ke, fields.nonce) else {
             return Err(refuse(NotifyKind::InvalidSyntax));
         };
-        let Some(chosen) = choose_ike(&ctx.config.ike, sa) else {
+        let Some(chosen) = choose_ike(self.proposals(ctx.config), sa) else {
             ctx.counters.count(Drop::NoProposal);
             return Err(refuse(NotifyKind::NoProposalChosen));
         };

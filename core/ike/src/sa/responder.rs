@@ -339,6 +339,7 @@ fn authenticate(
         peer: index,
         identity: authenticated.identity.clone(),
         path: hs.channel.path,
+        suite: hs.channel.suite.clone(),
         labels: offered.labels.clone(),
         local: offered.local.clone(),
         remote: offered.remote.clone(),

@@ -6,6 +6,7 @@ mod children;
 mod initial;
 mod lengths;
 mod loss;
+mod narrowing;
 mod nat;
 #[path = "../pair/mod.rs"]
 mod pair;

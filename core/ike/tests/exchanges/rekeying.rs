@@ -219,7 +219,7 @@ fn a_label_that_is_narrowed_is_rekeyed_to_what_is_left_by_either_side_and_others
         let (mut p, a, b) = connected(Some("SECRET"));
         assert_eq!(suites(&p), [Encryption::Aes256Gcm16]);
         let label = SecurityLabel::new(b"SECRET").unwrap();
-        p.sides[B].endpoint.narrow(label, &[Encryption::ChaCha20Poly1305]);
+        p.sides[B].endpoint.narrow(label, &[Encryption::ChaCha20Poly1305], None);
         let (ia, ib) = (p.children(A)[0].inbound, p.children(B)[0].inbound);
         let spi = p.spi(side);
         p.command(side, Command::RekeyChild { ike: [a, b][side], inbound: [ia, ib][side], spi });
@@ -243,14 +243,14 @@ fn a_peer_that_has_nothing_of_what_a_label_is_narrowed_to_keeps_its_child_and_ge
     let a = p.connect(A, Some(child));
     p.run();
     let label = SecurityLabel::new(b"SECRET").unwrap();
-    p.sides[B].endpoint.narrow(label.clone(), &[Encryption::ChaCha20Poly1305]);
+    p.sides[B].endpoint.narrow(label.clone(), &[Encryption::ChaCha20Poly1305], None);
     let inbound = p.children(A)[0].inbound;
     let spi = p.spi(A);
     p.command(A, Command::RekeyChild { ike: a, inbound, spi });
     p.run();
     assert_eq!(p.children(A).len(), 1);
     // Nothing at all is left: nothing is agreed.
-    p.sides[B].endpoint.narrow(label, &[]);
+    p.sides[B].endpoint.narrow(label, &[], None);
     let spi = p.spi(A);
     p.command(A, Command::RekeyChild { ike: a, inbound, spi });
     p.run();

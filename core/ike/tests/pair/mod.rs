@@ -48,6 +48,8 @@ pub struct Shell {
     pub aggfrag: bool,
     /// Questions about PPKs are kept and not answered.
     pub silent: bool,
+    /// So many requests for children are put off.
+    pub later: usize,
 }
 
 /// prf+ (PPK, key) of the key's own length (RFC 8784 3): one output of the prf, whose input ends in the octet 1 (RFC 7296 2.13).
@@ -133,6 +135,7 @@ impl Pair {
                 ppks: BTreeMap::new(),
                 aggfrag: false,
                 silent: false,
+                later: 0,
             }
         });
         Self {
@@ -219,6 +222,10 @@ impl Pair {
                     (shell.local.clone(), shell.remote.clone(), shell.assign.clone());
                 let additional = r.resource.is_some() && r.rekeys.is_none();
                 let decision = match found {
+                    _ if self.sides[side].later > 0 => {
+                        self.sides[side].later -= 1;
+                        ChildDecision::Later
+                    }
                     Some(_) if additional && self.sides[side].resources == 0 => ChildDecision::NoMore,
                     Some(label) => {
                         self.sides[side].resources -= usize::from(additional);

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::cipher::Cipher;
+use super::exchange::{Exchange, Exchanges};
 use super::problem::ProblemKind;
 use super::read::{At, Reader, Table};
 use super::reference;
@@ -73,6 +74,15 @@ impl Suites {
             Self::Default => &[Cipher::Aes256Gcm, Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305],
             Self::Cnsa | Self::CnsaMlKem => &[Cipher::Aes256Gcm],
         }
+    }
+
+    /// What keys may be agreed by where no posture says otherwise.
+    pub fn exchanges(self) -> Exchanges {
+        let curves = match self {
+            Self::Default => Exchange::ALL.map(|(_, curve)| curve).to_vec(),
+            Self::Cnsa | Self::CnsaMlKem => vec![Exchange::P384],
+        };
+        Exchanges { curves, ml_kem: self == Self::CnsaMlKem }
     }
 
     /// The same as arguments of the programs that need to know; by default there are none.
@@ -185,6 +195,18 @@ fn word<T: Copy>(
     }
 }
 
+/// What a site may choose some of.
+struct Algorithms<'a, T> {
+    /// The key in the file.
+    key: &'a str,
+    /// What one of them is called.
+    kind: &'a str,
+    /// All there are.
+    all: &'a [(&'a str, T)],
+    /// Those that suites have.
+    had: fn(Suites) -> Vec<T>,
+}
+
 /// At least one, each once, and of those that the site's suites have.
 pub(super) fn ciphers_of(
     reader: &mut Reader<'_>,
@@ -192,28 +214,62 @@ pub(super) fn ciphers_of(
     crypto: Option<&Crypto>,
     whose: &str,
 ) -> Option<Vec<Cipher>> {
-    let words = reader.strings(value, "ciphers")?;
+    let had = |suites: Suites| suites.ciphers().to_vec();
+    some_of(
+        reader,
+        value,
+        crypto,
+        whose,
+        &Algorithms { key: "ciphers", kind: "cipher", all: &Cipher::ALL, had },
+    )
+}
+
+/// The same of curves.
+pub(super) fn exchanges_of(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    crypto: Option<&Crypto>,
+    whose: &str,
+) -> Option<Vec<Exchange>> {
+    let had = |suites: Suites| suites.exchanges().curves;
+    some_of(
+        reader,
+        value,
+        crypto,
+        whose,
+        &Algorithms { key: "exchanges", kind: "curve", all: &Exchange::ALL, had },
+    )
+}
+
+fn some_of<T: Copy + PartialEq + std::fmt::Display>(
+    reader: &mut Reader<'_>,
+    value: &Spanned<DeValue<'_>>,
+    crypto: Option<&Crypto>,
+    whose: &str,
+    of: &Algorithms<'_, T>,
+) -> Option<Vec<T>> {
+    let words = reader.strings(value, of.key)?;
     if words.is_empty() {
-        let what = format!("a {whose} without a cipher lets nothing pass");
+        let what = format!("a {whose} without a {} lets nothing pass", of.kind);
         reader.problem(ProblemKind::BadValue, &value.span(), what, "name at least one");
     }
     let suites = crypto.map(Crypto::suites);
-    let mut ciphers = Vec::new();
+    let mut some = Vec::new();
     for word in words {
-        let known = Cipher::ALL.into_iter().find(|(name, _)| *name == word.value);
-        let Some((_, cipher)) = known else {
-            unknown_word(reader, &word, "cipher", Cipher::ALL.iter().map(|(name, _)| *name));
+        let known = of.all.iter().find(|(name, _)| *name == word.value);
+        let Some((_, one)) = known else {
+            unknown_word(reader, &word, of.kind, of.all.iter().map(|(name, _)| *name));
             continue;
         };
-        if let Some(suites) = suites.filter(|suites| !suites.ciphers().contains(&cipher)) {
-            let what = format!("`suites` is `{suites}`, which has no {cipher}");
+        if let Some(suites) = suites.filter(|suites| !(of.had)(*suites).contains(one)) {
+            let what = format!("`suites` is `{suites}`, which has no {one}");
             reader.problem(ProblemKind::BadValue, &word.span, what, "take it out, or choose other suites");
         }
-        if ciphers.contains(&cipher) {
-            let what = format!("`{cipher}` stands here twice");
+        if some.contains(one) {
+            let what = format!("`{one}` stands here twice");
             reader.problem(ProblemKind::Duplicate, &word.span, what, "take it out once");
         }
-        ciphers.push(cipher);
+        some.push(*one);
     }
-    Some(ciphers)
+    Some(some)
 }

@@ -8,6 +8,7 @@ mod cipher;
 mod crypto;
 mod domains;
 mod draft;
+mod exchange;
 mod federation;
 mod frames;
 mod guard;
@@ -46,6 +47,7 @@ pub use access::Access;
 pub use audit::{Audit, CheckpointPlace};
 pub use cipher::Cipher;
 pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
+pub use exchange::{Exchange, Exchanges, Keying};
 pub use federation::{Federation, Peer};
 pub use frames::{Frames, STANDSTILL, Slot};
 pub use guard::{Guard, Hours, Refusal, Releasers};
@@ -289,6 +291,17 @@ impl Site {
     /// Which ciphers tunnels may have where this posture counts, the preferred first.
     pub fn ciphers_under<'s>(&'s self, posture: Option<&'s Posture>) -> &'s [Cipher] {
         posture.and_then(Posture::ciphers).unwrap_or_else(|| self.crypto.suites().ciphers())
+    }
+
+    /// How keys are agreed where this posture counts.
+    pub fn keying_under(&self, posture: Option<&Posture>) -> Keying {
+        let Exchanges { curves, ml_kem } = self.crypto.suites().exchanges();
+        let exchanges = Exchanges {
+            curves: posture.and_then(Posture::exchanges).map_or(curves, <[Exchange]>::to_vec),
+            ml_kem: ml_kem || posture.is_some_and(Posture::needs_ml_kem),
+        };
+        let key_life = posture.and_then(Posture::key_life);
+        Keying { ciphers: self.ciphers_under(posture).to_vec(), exchanges, key_life }
     }
 
     /// What a session's tunnel must have where this posture counts: what was asked for it, and the posture's constant rate.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 
 use super::cipher::Cipher;
-use super::crypto::{Crypto, ciphers_of};
+use super::crypto::{Crypto, ciphers_of, exchanges_of};
 use super::draft::Draft;
+use super::exchange::Exchange;
 use super::problem::ProblemKind;
 use super::quantity::duration;
 use super::read::{At, Reader, Table};
@@ -30,6 +31,8 @@ pub struct Posture {
     name: PostureName,
     labels: Option<Vec<Range>>,
     ciphers: Option<Vec<Cipher>>,
+    exchanges: Option<Vec<Exchange>>,
+    ml_kem: bool,
     people: Option<BTreeSet<UserName>>,
     hosts: Option<BTreeSet<HostName>>,
     /// Those that have the layers that it asks for, where it asks for any.
@@ -59,6 +62,16 @@ impl Posture {
     /// What tunnels are sealed by, the preferred first; at least one. `None`: it does not say.
     pub fn ciphers(&self) -> Option<&[Cipher]> {
         self.ciphers.as_deref()
+    }
+
+    /// What keys are agreed by; at least one. `None`: it does not say.
+    pub fn exchanges(&self) -> Option<&[Exchange]> {
+        self.exchanges.as_deref()
+    }
+
+    /// Whether each IKE SA's keys are agreed by ML-KEM as well; else as without it.
+    pub fn needs_ml_kem(&self) -> bool {
+        self.ml_kem
     }
 
     /// Whether this person may have a session from this workstation at a label that it covers. Whom it does not name has none, where it
@@ -143,23 +156,24 @@ fn posture(
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
 ) -> Option<Posture> {
-    const SAYS: [&str; 7] = ["ciphers", "key-life", "constant-rate", "people", "hosts", "layers", "services"];
+    const SAYS: [&str; 9] = [
+        "ciphers",
+        "exchanges",
+        "ml-kem",
+        "key-life",
+        "constant-rate",
+        "people",
+        "hosts",
+        "layers",
+        "services",
+    ];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
         let what = "the posture changes nothing";
         let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
         reader.problem(ProblemKind::MissingKey, &keys.span(), what, remedy);
         return None;
     }
-    let name = reader.need(keys, "name", "\"siege\"");
-    let name = name.and_then(|value| {
-        let name = reader.parsed::<PostureName>(value, "posture's name", NAME)?;
-        if name.value.as_str() == Posture::DEFAULT {
-            let what = "`default` is what the other tables say";
-            reader.problem(ProblemKind::BadValue, &name.span, what, "give the posture another name");
-            return None;
-        }
-        Some(name.value)
-    });
+    let name = name(reader, keys);
     let labels = match keys.get("labels") {
         None => Some(None),
         Some(_) => ranges(reader, keys, "labels", draft.vocabulary.as_ref()).map(Some),
@@ -168,8 +182,13 @@ fn posture(
         None => Some(None),
         Some(value) => ciphers_of(reader, value, crypto, "posture").map(Some),
     };
+    let exchanges = match keys.get("exchanges") {
+        None => Some(None),
+        Some(value) => exchanges_of(reader, value, crypto, "posture").map(Some),
+    };
+    let ml_kem = only_on(reader, keys, "ml-kem", "ML-KEM");
     let key_life = key_life(reader, keys);
-    let constant = constant(reader, keys);
+    let constant = only_on(reader, keys, "constant-rate", "constant rate");
     let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
@@ -188,25 +207,47 @@ fn posture(
     fits(reader, keys, vault, labels.as_deref(), constant == Some(true));
     let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
     let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);
-    let (name, ciphers, key_life, constant) = (name?, ciphers?, key_life?, constant?);
+    let (name, ciphers, exchanges, ml_kem) = (name?, ciphers?, exchanges?, ml_kem?);
+    let (key_life, constant) = (key_life?, constant?);
     let follow = Duration::from_millis(follow?);
-    Some(Posture { name, labels, ciphers, people, hosts, layered, services, key_life, constant, follow })
+    Some(Posture {
+        name,
+        labels,
+        ciphers,
+        exchanges,
+        ml_kem,
+        people,
+        hosts,
+        layered,
+        services,
+        key_life,
+        constant,
+        follow,
+    })
 }
 
-/// Whether packets leave at a constant rate. A posture says so or nothing: a rate that a label has anyway it cannot take away.
-fn constant(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<bool> {
-    let Some(value) = keys.get("constant-rate") else { return Some(false) };
-    let constant = reader.boolean(value, "constant-rate")?;
-    if !constant {
-        let what = "a posture takes no constant rate away";
-        reader.problem(
-            ProblemKind::BadValue,
-            &value.span(),
-            what,
-            "write `constant-rate = true`, or leave it out",
-        );
+/// Its name, which is not that of what is in force where none is.
+fn name(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<PostureName> {
+    let value = reader.need(keys, "name", "\"siege\"")?;
+    let name = reader.parsed::<PostureName>(value, "posture's name", NAME)?;
+    if name.value.as_str() == Posture::DEFAULT {
+        let what = "`default` is what the other tables say";
+        reader.problem(ProblemKind::BadValue, &name.span, what, "give the posture another name");
+        return None;
     }
-    Some(constant)
+    Some(name.value)
+}
+
+/// What a posture has or says nothing of: what a label has anyway it cannot take away.
+fn only_on(reader: &mut Reader<'_>, keys: &Table<'_>, key: &str, what: &str) -> Option<bool> {
+    let Some(value) = keys.get(key) else { return Some(false) };
+    let on = reader.boolean(value, key)?;
+    if !on {
+        let what = format!("a posture takes no {what} away");
+        let remedy = format!("write `{key} = true`, or leave it out");
+        reader.problem(ProblemKind::BadValue, &value.span(), what, remedy);
+    }
+    Some(on)
 }
 
 /// What a posture with a constant rate must be like where the site has several servers: a workstation hears of it from one of them, which
@@ -243,7 +284,8 @@ fn fits(
             ranges.iter().any(|range| vault.is_some_and(|vault| vault.agrees_within(&range.value)))
         }
     };
-    if agree && (constant || keys.get("ciphers").is_some() || keys.get("key-life").is_some()) {
+    let changes = ["ciphers", "exchanges", "ml-kem", "key-life"].iter().any(|key| keys.get(key).is_some());
+    if agree && (constant || changes) {
         reader.problem(
             ProblemKind::Overlap,
             &keys.span(),

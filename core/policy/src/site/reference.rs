@@ -613,6 +613,18 @@ pub(super) const POSTURE: Section = Section {
             "What tunnels are sealed by, the preferred first: some of those that `[crypto] suites` has.",
         ),
         may(
+            "exchanges",
+            "a list of \"X25519\", \"P-256\" and \"P-384\"",
+            "those of `[crypto] suites`",
+            "What keys are agreed by: some of the curves that `[crypto] suites` has. IKE SAs that were agreed by others get new keys first, and then the tunnels.",
+        ),
+        may(
+            "ml-kem",
+            "true",
+            "what `[crypto] suites` has",
+            "The keys of IKE SAs are agreed by ML-KEM as well. Workstations with levee have it at any time; other clients that cannot lose their sessions.",
+        ),
+        may(
             "key-life",
             "a time from \"1m\" to \"1h\"",
             "an hour or so",
@@ -641,7 +653,7 @@ pub(super) const POSTURE: Section = Section {
             "services",
             "a list of names of services",
             "all",
-            "Which services are on. Others refuse who comes, and what runs of them ends before the change is acknowledged; for that every program at the label ends, and those that are on start again. Not at labels with a kernel of their own.",
+            "Which services are on. Others refuse who comes, and what runs of them ends before the change is acknowledged; for that every program at the label ends, and those that are on start again.",
         ),
         may(
             "follow",

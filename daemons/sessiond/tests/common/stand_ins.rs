@@ -198,7 +198,7 @@ impl StandIns {
                 let _ = self.keyer.send(&FromKeyer::NoPeer(record.session));
             }
             ToKeyer::Revoke(_) => shared.trace.push("revoke".into()),
-            ToKeyer::Ciphers { .. } => {}
+            ToKeyer::Keying(..) => {}
             other => panic!("sessiond spoke as a tpe: {other:?}"),
         }
     }

@@ -1,0 +1,191 @@
+//! What keys are agreed by, where sessiond says so while there are IKE SAs.
+
+mod world;
+
+use levee_ike::{Childless, Event, Identity, IkeProposal, IkeSuite, KeyExchange};
+use levee_ipc::Channel;
+use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::warden::Place;
+use levee_policy::site::{Exchange, Keying};
+use std::time::Duration;
+use world::*;
+
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// A server, its vault at SECRET, and a client that is not levee's, with these proposals.
+struct Site {
+    server: Keyer,
+    vault: Channel,
+    client: Client,
+}
+
+impl Site {
+    fn new(proposals: Vec<IkeProposal>, childless: Childless) -> Self {
+        let authority = Authority::new();
+        let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
+        let vault = server.vault(&label("SECRET"), SLOT);
+        let host = authority.identity("ws1", Some(RANGE));
+        let id = Identity::Fqdn("ws1".into());
+        let mut config = Client::config(&authority, &host, id, childless);
+        config.ike = proposals;
+        let client = Client::with(config, &host, server.group.address());
+        Self { server, vault, client }
+    }
+
+    fn tell(&self, keying: Keying) {
+        self.server.tell(&ToKeyer::Keying(label("SECRET"), keying));
+    }
+
+    /// Answers the question for keys that is next.
+    fn answer(&mut self) {
+        let asker = &self.server.asker;
+        self.client.until("a question for sessiond", |_| readable(asker, Duration::ZERO));
+        match self.server.said() {
+            FromKeyer::Wanted { ticket, .. } => {
+                self.server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+            }
+            other => panic!("no question: {other:?}"),
+        }
+    }
+
+    /// Has an IKE SA with a child; gives the inbound SPI.
+    fn connect(&mut self) -> u32 {
+        self.client.connect("SECRET");
+        self.answer();
+        self.children(1);
+        keys(&self.vault).inbound.0
+    }
+
+    /// The inbound SPI of the keys that the vault erases next.
+    fn deleted(&mut self) -> u32 {
+        let vault = &self.vault;
+        self.client.until("keys to be erased", |_| readable(vault, Duration::ZERO));
+        deleted(vault)
+    }
+
+    /// Until the client has had so many.
+    fn children(&mut self, count: usize) {
+        let made = |event: &&Event| matches!(event, Event::ChildEstablished(_));
+        self.client.until("children", |events| events.iter().filter(made).count() >= count);
+    }
+
+    /// By what the client's children had keys of their own, the newest last.
+    fn own(&self) -> Vec<KeyExchange> {
+        let own = |event: &Event| match event {
+            Event::ChildEstablished(child) => child.suite.key_exchange,
+            _ => None,
+        };
+        self.client.events.iter().filter_map(own).collect()
+    }
+
+    /// By what the client's IKE SA was agreed, the newest last.
+    fn suites(&self) -> Vec<(KeyExchange, bool)> {
+        suites(&self.client.events)
+    }
+}
+
+fn suites(events: &[Event]) -> Vec<(KeyExchange, bool)> {
+    let shape = |suite: &IkeSuite| (suite.key_exchange, !suite.additional.is_empty());
+    let of = |event: &Event| match event {
+        Event::IkeEstablished { suite, .. } | Event::IkeRekeyed { suite, .. } => Some(shape(suite)),
+        _ => None,
+    };
+    events.iter().filter_map(of).collect()
+}
+
+fn hybrid() -> IkeProposal {
+    IkeProposal { additional: vec![vec![KeyExchange::MlKem768]], ..IkeProposal::default() }
+}
+
+#[test]
+fn an_ike_sa_of_another_curve_gets_new_keys_first_and_then_its_children_do() {
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    let before = site.connect();
+    assert_eq!(site.suites(), [(KeyExchange::X25519, false)]);
+    site.tell(keying(&[Exchange::P384], false));
+    site.children(2);
+    assert_eq!(site.suites(), [(KeyExchange::X25519, false), (KeyExchange::P384, false)]);
+    assert_eq!(site.own().last(), Some(&KeyExchange::P384));
+    let after = keys(&site.vault);
+    assert_eq!(site.deleted(), before);
+    // The same again, and more than that, is nothing.
+    site.tell(keying(&[Exchange::P384], false));
+    site.tell(keying(&ALL, false));
+    assert!(silent(&site.vault, MOMENT));
+    // And then less once more: the IKE SA is as it must be, and its children are agreed anew.
+    site.tell(keying(&[Exchange::P384, Exchange::X25519], false));
+    site.children(3);
+    keys(&site.vault);
+    assert_eq!(site.deleted(), after.inbound.0);
+    assert_eq!(site.suites().len(), 2, "{:?}", site.suites());
+}
+
+#[test]
+fn who_comes_meanwhile_is_asked_for_what_counts_at_once_and_its_ike_sa_does_not_get_less_later() {
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    site.tell(keying(&[Exchange::P384], false));
+    site.connect();
+    assert_eq!(site.suites(), [(KeyExchange::P384, false)]);
+    assert_eq!(site.own(), [KeyExchange::P384]);
+}
+
+#[test]
+fn a_client_that_begins_without_ml_kem_gets_its_child_when_its_ike_sa_has_it() {
+    // One asks for its child in the first exchange, and has to ask again by itself; the other is put off, and does.
+    for childless in [Childless::Never, Childless::Allow] {
+        // What it offers first is taken.
+        let mut site = Site::new(vec![IkeProposal::default(), hybrid()], childless);
+        site.tell(keying(&ALL, true));
+        site.client.connect("SECRET");
+        site.answer();
+        let has_it = |events: &[Event]| suites(events).iter().any(|(_, ml_kem)| *ml_kem);
+        site.client.until("an IKE SA with ML-KEM", has_it);
+        assert_eq!(site.suites(), [(KeyExchange::X25519, false), (KeyExchange::X25519, true)]);
+        if childless == Childless::Never {
+            assert!(silent(&site.vault, MOMENT), "no keys are from before");
+            site.client.ask("SECRET");
+        }
+        site.answer();
+        site.children(1);
+        keys(&site.vault);
+    }
+}
+
+#[test]
+fn a_client_without_ml_kem_keeps_what_it_has_until_its_vault_erases_it_and_gets_no_other() {
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    site.connect();
+    site.tell(keying(&ALL, true));
+    site.client.ask("SECRET");
+    // It is put off until it is known that its IKE SA gets no other keys.
+    let refused = loop {
+        let asker = &site.server.asker;
+        site.client.until("a word to sessiond", |_| readable(asker, Duration::ZERO));
+        match site.server.said() {
+            FromKeyer::Wanted { ticket, .. } => {
+                site.server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+            }
+            FromKeyer::Refused { reason, .. } => break reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused.contains("does not count any more"), "{refused}");
+    assert!(silent(&site.vault, MOMENT));
+    assert_eq!(site.suites(), [(KeyExchange::X25519, false)], "its IKE SA stays");
+    // When it counts again there are keys.
+    site.tell(keying(&ALL, false));
+    site.client.ask("SECRET");
+    site.answer();
+    site.children(2);
+    keys(&site.vault);
+}
+
+#[test]
+fn a_workstation_follows_to_another_curve_and_has_ml_kem_at_any_time() {
+    let (pair, there, here) = Pair::agreed();
+    pair.server.tell(&ToKeyer::Keying(label("SECRET"), keying(&[Exchange::P384], true)));
+    let (new_there, new_here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    assert_eq!((new_there.inbound.0, new_here.inbound.0), (new_here.outbound.0, new_there.outbound.0));
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
+}
