@@ -1,6 +1,6 @@
 //! How long changes of posture take while every session carries traffic, and whether a packet is lost.
 //!
-//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES]]` (after `cargo build --workspace --bins`), as root. Server and
+//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves]]]` (after `cargo build --workspace --bins`), as root. Server and
 //! workstations are on this host, so all have its processors. Ctrl-C ends it early, with what was measured. Prints the table of docs/reports/postures.md.
 #![forbid(unsafe_code)]
 
@@ -15,27 +15,39 @@ use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../../conf/small/site.toml");
 const LABELS: [&str; 3] = ["SECRET//NATO,MED", "CONFIDENTIAL//MED", "UNCLASSIFIED"];
-/// Each change is from one of them to the other.
-const POSTURES: [&str; 2] = ["siege", "default"];
+/// Two postures: each change is from one of them to the other.
+struct Kind {
+    tables: &'static str,
+    names: [&'static str; 2],
+    /// What they are, in words.
+    says: &'static str,
+}
+/// Tunnels get new keys.
+const CIPHERS: Kind = Kind {
+    tables: "[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"20s\"\n",
+    names: ["siege", "default"],
+    says: "`aes-256-gcm` first and `chacha20-poly1305` alone",
+};
+/// IKE SAs get new keys, with ML-KEM, and then tunnels do.
+const CURVES: Kind = Kind {
+    tables: "[[posture]]\nname = \"siege\"\nexchanges = [\"P-384\"]\nfollow = \"20s\"\n\
+             [[posture]]\nname = \"field\"\nexchanges = [\"X25519\"]\nfollow = \"20s\"\n",
+    names: ["siege", "field"],
+    says: "P-384 and X25519",
+};
 const SESSIONS: usize = 6;
 const CHANGES: usize = 200;
 /// How long the same is carried without a change.
 const ALONE: Duration = Duration::from_secs(120);
 /// Until every program sends.
 const SETTLES: Duration = Duration::from_secs(5);
-/// What workstations have to follow.
-const FOLLOW: &str = "20s";
 
 /// The site, with a person and a workstation for each session.
-fn site(sessions: usize) -> String {
+fn site(sessions: usize, kind: &Kind) -> String {
     let range = "UNCLASSIFIED..SECRET//NATO,MED";
     let more = (3..=sessions)
         .map(|n| format!("[[host]]\nname = \"ws{n}\"\naccreditation = \"{range}\"\n"))
         .chain((1..=sessions).map(|n| format!("[[user]]\nname = \"p{n}\"\nclearance = \"{range}\"\n")));
-    let posture = format!(
-        "[[posture]]\nname = \"{}\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"{FOLLOW}\"\n",
-        POSTURES[0]
-    );
     // The second workstation of the small site may not have every label, and its pool is for few.
     let all = SITE
         .replace(
@@ -43,7 +55,7 @@ fn site(sessions: usize) -> String {
             &format!("accreditation = \"{range}\""),
         )
         .replace("10.80.1.0/24", "10.80.16.0/20");
-    format!("{all}\n{}{posture}{SERVICES}", more.collect::<String>())
+    format!("{all}\n{}{}{SERVICES}", more.collect::<String>(), kind.tables)
 }
 
 /// What the server's vaults dropped, by reason.
@@ -214,11 +226,17 @@ fn main() {
         signal_hook::flag::register(signal, Arc::clone(&over)).expect("hear of a signal");
     }
     let is_over = || over.load(Ordering::Relaxed);
-    let mut arguments = std::env::args().skip(1).map(|word| word.parse().expect("a number"));
-    let (sessions, changes) = (arguments.next().unwrap_or(SESSIONS), arguments.next().unwrap_or(CHANGES));
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |usual| arguments.next().map_or(usual, |word| word.parse().expect("a number"));
+    let (sessions, changes) = (number(SESSIONS), number(CHANGES));
+    let kind = match arguments.next().as_deref() {
+        None => CIPHERS,
+        Some("curves") => CURVES,
+        Some(other) => panic!("`curves`, or nothing: {other}"),
+    };
     let names: Vec<String> = (1..=sessions).map(|n| format!("ws{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let world = World::up("postimes", &site(sessions), &names);
+    let world = World::up("postimes", &site(sessions, &kind), &names);
     for (number, (name, label)) in (1..).zip(names.iter().zip(LABELS.iter().cycle())) {
         world.login(name, &format!("p{number}")).ok();
         world.level(name, label).ok();
@@ -238,7 +256,7 @@ fn main() {
     let mut times: Vec<f64> = Vec::new();
     let mut refused = 0;
     let changing = carried(&world, sessions, || {
-        for (number, name) in (1..).zip(POSTURES.iter().cycle().take(changes)) {
+        for (number, name) in (1..).zip(kind.names.iter().cycle().take(changes)) {
             if is_over() {
                 break;
             }
@@ -266,9 +284,10 @@ fn main() {
     println!("# Changes of posture under traffic\n");
     println!(
         "`cargo run -p levee-system --bin posture-times -- {sessions} {changes}`, all on one host: {sessions} sessions at {} labels, each \
-         with a datagram of 200 octets and as much of a stream every 50 ms, there and back; {changes} changes between `aes-256-gcm` first \
-         and `chacha20-poly1305` alone, one after another, in {took:.0} s.\n",
-        LABELS.len().min(sessions)
+         with a datagram of 200 octets and as much of a stream every 50 ms, there and back; {changes} changes between {}, one after \
+         another, in {took:.0} s.\n",
+        LABELS.len().min(sessions),
+        kind.says
     );
     println!("| what | with changes | without, {} s |\n|---|---|---|", waited.as_secs());
     println!("| changes acknowledged; not | {}; {refused} | |", times.len());
