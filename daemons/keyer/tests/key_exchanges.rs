@@ -127,6 +127,47 @@ fn who_comes_meanwhile_is_asked_for_what_counts_at_once_and_its_ike_sa_does_not_
     site.connect();
     assert_eq!(site.suites(), [(KeyExchange::P384, false)]);
     assert_eq!(site.own(), [KeyExchange::P384]);
+    let refused = |events: &[Event]| {
+        let reasons = events.iter().filter_map(|event| match event {
+            Event::IkeNotRekeyed { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        reasons.collect::<Vec<_>>().join(" ")
+    };
+    let only = |curve| vec![IkeProposal { key_exchange: vec![curve], ..IkeProposal::default() }];
+    site.client.rekey_ike(only(KeyExchange::X25519));
+    site.client.until("a refusal", |events| refused(events) == "NO_PROPOSAL_CHOSEN");
+    site.client.rekey_ike(vec![IkeProposal::default()]);
+    site.client.until("other keys", |events| suites(events).len() == 2);
+    assert_eq!(site.suites(), [(KeyExchange::P384, false); 2]);
+}
+
+#[test]
+fn what_was_asked_for_before_is_not_had_by_what_does_not_count_any_more() {
+    // Its IKE SA is of another curve.
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    site.client.connect("SECRET");
+    let asker = &site.server.asker;
+    site.client.until("a question for sessiond", |_| readable(asker, Duration::ZERO));
+    site.tell(keying(&[Exchange::P384], false));
+    site.answer();
+    site.answer();
+    site.children(1);
+    assert_eq!(keys(&site.vault).cipher, levee_ipc::vault::Cipher::Aes256Gcm);
+    assert_eq!((site.own(), site.suites().len()), (vec![KeyExchange::P384], 2));
+
+    // Its IKE SA is as it must be, and the child itself was asked for by another curve.
+    site.tell(keying(&ALL, false));
+    site.client.ask("SECRET");
+    let asker = &site.server.asker;
+    site.client.until("a question for sessiond", |_| readable(asker, Duration::ZERO));
+    site.tell(keying(&[Exchange::P384], false));
+    site.answer();
+    site.client.until("the child", |events| {
+        let of = |event: &&Event| matches!(event, Event::ChildEstablished(child) if child.suite.key_exchange == Some(KeyExchange::X25519));
+        events.iter().any(|event| of(&event))
+    });
+    site.server.counts("keys that a vault was not to have: they were agreed by what does not count any more");
 }
 
 #[test]

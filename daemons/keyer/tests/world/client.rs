@@ -154,15 +154,26 @@ impl Client {
         }
     }
 
-    /// Asks for a child at this label, of the IKE SA that it has.
-    pub fn ask(&mut self, at: &str) {
+    /// The IKE SA that it has.
+    fn ike(&self) -> IkeId {
         let established = |event: &Event| match event {
             Event::IkeEstablished { ike, .. } => Some(*ike),
             _ => None,
         };
-        let ike = self.events.iter().find_map(established).unwrap();
-        let child = self.child(at);
+        self.events.iter().find_map(established).unwrap()
+    }
+
+    /// Asks for a child at this label, of the IKE SA that it has.
+    pub fn ask(&mut self, at: &str) {
+        let (ike, child) = (self.ike(), self.child(at));
         self.command(Command::CreateChild { ike, child });
+    }
+
+    /// Replaces the IKE SA's keys by what the client itself prefers of these.
+    pub fn rekey_ike(&mut self, proposals: Vec<IkeProposal>) {
+        let ike = self.ike();
+        self.command(Command::NarrowIke { ike, proposals: Some(proposals) });
+        self.command(Command::RekeyIke { ike });
     }
 
     /// Begins an IKE SA with a child at this label.

@@ -7,8 +7,8 @@ mod later;
 pub use client::*;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
-    ChildDecision, Childless, Command, Config, Endpoint, Event, LocalAuth, NewChild, Now, Output, Path, Peer,
-    Random, RemoteAuth, RemoteId, SecurityLabel, Selector, SignatureScheme, TrustAnchors,
+    ChildDecision, Childless, Command, Config, Endpoint, Event, IkeId, IkeProposal, LocalAuth, NewChild, Now,
+    Output, Path, Peer, Random, RemoteAuth, RemoteId, SecurityLabel, Selector, SignatureScheme, TrustAnchors,
 };
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
 use levee_ipc::signer::{FromSigner, PpkKeys, Prf, ToSigner};
