@@ -5,6 +5,7 @@ mod world;
 use levee_ike::{Childless, Event, Identity, IkeProposal, IkeSuite, KeyExchange};
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::vault::VaultToKeyer;
 use levee_ipc::warden::Place;
 use levee_policy::site::{Exchange, Keying};
 use std::time::Duration;
@@ -167,6 +168,47 @@ fn what_was_asked_for_before_is_not_had_by_what_does_not_count_any_more() {
         let of = |event: &&Event| matches!(event, Event::ChildEstablished(child) if child.suite.key_exchange == Some(KeyExchange::X25519));
         events.iter().any(|event| of(&event))
     });
+    site.server.counts("keys that a vault was not to have: they were agreed by what does not count any more");
+}
+
+#[test]
+fn an_ike_sa_that_has_no_child_gets_other_keys_when_it_is_to_have_one() {
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    let before = site.connect();
+    site.server.tell(&ToKeyer::Revoke(session(1)));
+    assert_eq!(site.deleted(), before);
+    site.tell(keying(&[Exchange::P384], false));
+    site.client.until("a moment", |_| silent(&site.vault, MOMENT));
+    assert_eq!(site.suites(), [(KeyExchange::X25519, false)], "nobody has asked for more");
+    // The session's vault is another one, or the session is there again: the server asks for the child itself.
+    site.server.tell(&ToKeyer::Renew(record(1, "SECRET")));
+    site.children(2);
+    assert_eq!(site.suites().last(), Some(&(KeyExchange::P384, false)));
+    assert_eq!(site.own().last(), Some(&KeyExchange::P384));
+    keys(&site.vault);
+}
+
+#[test]
+fn what_the_server_asked_for_before_is_not_had_by_an_ike_sa_that_does_not_count_any_more() {
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    let before = site.connect();
+    site.server.tell(&ToKeyer::Revoke(session(1)));
+    assert_eq!(site.deleted(), before);
+    site.client.until("a moment", |_| silent(&site.vault, MOMENT));
+    // The client hears of it late, and agrees.
+    site.server.tell(&ToKeyer::Renew(record(1, "SECRET")));
+    std::thread::sleep(MOMENT);
+    site.tell(keying(&[Exchange::P384], false));
+    std::thread::sleep(MOMENT);
+    site.children(2);
+    assert_eq!(site.suites(), [(KeyExchange::X25519, false)]);
+    site.client.until("a moment", |_| silent(&site.vault, MOMENT));
+    // What waits for keys has them when it is as it must be.
+    site.vault.send(&VaultToKeyer::Acquire(session(1))).unwrap();
+    site.children(3);
+    assert_eq!(site.suites().last(), Some(&(KeyExchange::P384, false)));
+    assert_eq!(site.own().last(), Some(&KeyExchange::P384));
+    keys(&site.vault);
     site.server.counts("keys that a vault was not to have: they were agreed by what does not count any more");
 }
 
