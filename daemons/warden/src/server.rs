@@ -531,6 +531,7 @@ impl Server {
         let Some(label) = self.labels.get_mut(name) else { return };
         label.see_to_cuts();
         label.go_on_cutting();
+        label.see_to_left();
         label.logs.see_to();
         let notes = label.notes();
         let watched = label.watch(name, &mut self.processes.waits);
@@ -600,6 +601,9 @@ impl Server {
         };
         for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             drop(group.idle(slot));
+        }
+        if label.is_turning().is_some() {
+            self.postures.ends_unkept(name);
         }
         if !label.parts() {
             label.kill();

@@ -1,11 +1,23 @@
 //! Services of a label that a posture has off, and turning them off and on while the label runs.
 
 use super::RunningLabel;
+use crate::leavings::Leavings;
 use crate::service::{self, Note};
 use levee_policy::decision::Connect;
 use levee_policy::{Grant, Label, PostureName, ServiceName, Site};
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long it may take to destroy what ended programs have left in the kernel.
+const LEFT: Duration = Duration::from_secs(5);
+
+/// What programs that were ended have left in the kernel, which goes on sending it.
+#[derive(Debug)]
+pub(super) struct Left {
+    leavings: Leavings,
+    /// Its compartment is ended if it takes longer.
+    until: Instant,
+}
 
 /// Services that are off, and why.
 pub(super) type Off = BTreeMap<ServiceName, String>;
@@ -49,6 +61,7 @@ impl RunningLabel {
             }
         }
         for (name, why) in self.off.iter().filter(|(name, _)| !before.contains_key(*name)) {
+            self.ends = true;
             self.notes.push(note(name, format!("off: {why}")));
             if let Some(service) = self.services.iter_mut().find(|one| one.name() == name) {
                 service.turn(None);
@@ -58,9 +71,25 @@ impl RunningLabel {
         self.compartment.turn(self.tickets, self.off.keys().cloned().collect())
     }
 
+    /// Process 1 says that nothing runs any more of what was turned off. What that had still to send ends, too: hosts of a single-level network
+    /// would get it from the kernel for as long as they like.
+    pub(super) fn turned(&mut self) {
+        // The machine's own process 1 sees to what is in a machine.
+        if std::mem::take(&mut self.ends) && self.machine.is_none() {
+            self.left = Some(Left { leavings: Leavings::default(), until: Instant::now() + LEFT });
+        }
+    }
+
+    /// Ends some of what was left.
+    pub fn see_to_left(&mut self) {
+        let (net, label) = (self.network.ns(), self.compartment.label());
+        self.left.take_if(|left| left.leavings.are_gone(net, label));
+    }
+
     /// Whether services are still being turned off or on; and whether that takes too long.
     pub fn is_turning(&self) -> Option<bool> {
-        self.compartment.is_turning().map(|until| until <= Instant::now())
+        let until = self.compartment.is_turning().or_else(|| Some(self.left.as_ref()?.until));
+        until.map(|until| until <= Instant::now())
     }
 }
 

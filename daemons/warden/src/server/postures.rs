@@ -1,6 +1,7 @@
 //! Postures that sessiond says are in force: what they have off ends at every label that runs, and is not started at one that starts later.
 
 use super::Server;
+use crate::label::RunningLabel;
 use levee_ipc::warden::LabelEvent;
 use levee_policy::{LabelName, PostureName, Site};
 use std::collections::BTreeSet;
@@ -28,6 +29,13 @@ impl Postures {
     /// Whether sessiond waits for something to end.
     pub fn is_awaited(&self) -> bool {
         self.unkept.is_some()
+    }
+
+    /// A label has begun to end that has not said that what is off has ended there: it is said once all of the label has.
+    pub fn ends_unkept(&mut self, name: &LabelName) {
+        if let Some(unkept) = &mut self.unkept {
+            unkept.ending.insert(name.clone());
+        }
     }
 }
 
@@ -66,15 +74,14 @@ impl Server {
         if !self.postures.is_awaited() {
             return;
         }
-        let late = |(name, running): (&LabelName, &crate::label::RunningLabel)| {
+        let late = |(name, running): (&LabelName, &RunningLabel)| {
             (running.is_turning() == Some(true)).then(|| name.clone())
         };
         let late: Vec<LabelName> = self.labels.iter().filter_map(late).collect();
         for name in late {
+            // At once: a machine that was asked to end in good order could be long about that, too.
+            self.labels.get(&name).into_iter().for_each(RunningLabel::kill);
             self.compartment_again(&name, "it does not end what a posture has off");
-            if let Some(unkept) = &mut self.postures.unkept {
-                unkept.ending.insert(name);
-            }
         }
         let Some(unkept) = &mut self.postures.unkept else { return };
         unkept.ending.retain(|name| self.ending_labels.names().any(|ending| ending == name));

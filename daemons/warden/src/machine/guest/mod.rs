@@ -106,7 +106,10 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
         for event in compartment.events().map_err(|e| e.to_string())? {
             match event {
                 Event::Service(place, report) => tell(warden, &FromGuest::Service(place, report))?,
-                Event::Turned(ticket) => tell(warden, &FromGuest::Turned(ticket))?,
+                Event::Turned(ticket) => {
+                    end_what_is_left(&network);
+                    tell(warden, &FromGuest::Turned(ticket))?;
+                }
                 _ => {}
             }
         }
@@ -133,6 +136,12 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
             }
         }
     }
+}
+
+/// What programs that have ended had still to send.
+fn end_what_is_left(network: &Network) {
+    // A kernel that does not destroy it goes on: nobody hears it, since vaults pass nothing of a service that is off.
+    let _ = sockdiag::Doomed::left(network.ns()).and_then(|mut left| left.destroy(usize::MAX));
 }
 
 fn tell(warden: &Stream, message: &FromGuest) -> Result<(), String> {
