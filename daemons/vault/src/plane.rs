@@ -236,7 +236,8 @@ impl Plane {
         let segments = vnet.gso.map(|gso| Segments::new(packet, inner, gso)).transpose()?;
         // A virtual machine says what its card left to do, and need not be right.
         if vnet.checksum.is_some_and(|(start, offset)| {
-            !inner.has_checksum(start, offset) || start.saturating_add(offset).saturating_add(2) > packet.len()
+            !inner.has_checksum(start, offset)
+                || start.saturating_add(offset).saturating_add(2) > packet.len()
         }) {
             return Err(DropReason::Malformed.into());
         }

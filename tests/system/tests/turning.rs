@@ -110,7 +110,10 @@ fn of_a_service_that_is_off_nothing_is_sent_any_more_to_a_host_of_its_network() 
     writeln!(host.0.stdin.as_mut().expect("its input"), "read").expect("it reads");
     let came = said.next().expect("it has read").expect("a line");
     let came: u64 = came.strip_prefix("came ").and_then(|octets| octets.parse().ok()).expect("a number");
-    assert!(came > 0 && came <= had, "{came} octets came, and {had} were there; {left} of {before} were left");
+    assert!(
+        came > 0 && came <= had,
+        "{came} octets came, and {had} were there; {left} of {before} were left"
+    );
     assert_eq!(left, 0, "{before} octets were to be sent before");
 
     // It can be turned on again, and is.
@@ -133,8 +136,7 @@ fn a_label_that_ends_while_a_service_is_turned_off_there_is_waited_for_too() {
     let more = "\n[[posture]]\nname = \"dark\"\nlabels = [\"SECRET\"]\nservices = []\n";
     let world = World::up("overtaken", &site(more), &[]);
     let (run, state) = (text(&world.path("run")), text(&world.path("state")));
-    let exec =
-        ["exec", LABEL, "--run", &run, "--state", &state, "--", "/usr/bin/python3", "-c", WRITES];
+    let exec = ["exec", LABEL, "--run", &run, "--state", &state, "--", "/usr/bin/python3", "-c", WRITES];
     world.levee(&exec).ok();
     let since = Instant::now();
     let init = || {

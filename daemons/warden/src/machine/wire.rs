@@ -78,7 +78,8 @@ mod tests {
     fn a_machine_that_asks_for_a_router_in_made_up_names_takes_no_room_in_the_table_of_neighbours() {
         let network = Network::new().unwrap();
         let pools: Vec<IpNet> = vec!["fd80:1::/64".parse().unwrap()];
-        let vault = Interface { name: "levee0".into(), mtu: 1400, addresses: Vec::new(), routes: pools.clone() };
+        let vault =
+            Interface { name: "levee0".into(), mtu: 1400, addresses: Vec::new(), routes: pools.clone() };
         let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
         let tunnel = network.add(&vault, || tun::open("levee0", options)).unwrap();
         let addresses = vec![format!("{INNER}/128").parse().unwrap()];
@@ -98,7 +99,9 @@ mod tests {
         let ends = [INNER, PERSON].map(|address| address.parse().unwrap());
         send(&frame(ends, 17, 64, &[0, 9, 0, 9, 0, 12, 1, 2, b't', b'i', b'd', b'e']));
         let mut buffer = [0; 2048];
-        let passed = std::iter::from_fn(|| rustix::io::read(&tunnel, &mut buffer[..]).ok().map(|n| buffer[..n].to_vec()));
+        let passed = std::iter::from_fn(|| {
+            rustix::io::read(&tunnel, &mut buffer[..]).ok().map(|n| buffer[..n].to_vec())
+        });
         assert!(passed.into_iter().any(|packet| packet.ends_with(b"tide")));
     }
 }
