@@ -97,8 +97,8 @@ pub struct RunningLabel {
     off: turning::Off,
     /// One of them was on before, and process 1 has not said yet that it has ended.
     ends: bool,
-    /// What it has left.
-    left: Option<turning::Left>,
+    /// Until when what it has left must be gone, if any of that may be there.
+    left: Option<Instant>,
     executing: Vec<execute::Executed>,
     /// Under which services run, as the host numbers it.
     service_uid: u32,

@@ -602,9 +602,7 @@ impl Server {
         for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             drop(group.idle(slot));
         }
-        if label.is_turning().is_some() {
-            self.postures.ends_unkept(name);
-        }
+        self.postures.ends(name, &label);
         if !label.parts() {
             label.kill();
         }

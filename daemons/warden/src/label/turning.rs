@@ -1,23 +1,13 @@
 //! Services of a label that a posture has off, and turning them off and on while the label runs.
 
 use super::RunningLabel;
+use crate::compartment::CUT;
 use crate::leavings::Leavings;
 use crate::service::{self, Note};
 use levee_policy::decision::Connect;
 use levee_policy::{Grant, Label, PostureName, ServiceName, Site};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
-/// How long it may take to destroy what ended programs have left in the kernel.
-const LEFT: Duration = Duration::from_secs(5);
-
-/// What programs that were ended have left in the kernel, which goes on sending it.
-#[derive(Debug)]
-pub(super) struct Left {
-    leavings: Leavings,
-    /// Its compartment is ended if it takes longer.
-    until: Instant,
-}
+use std::time::Instant;
 
 /// Services that are off, and why.
 pub(super) type Off = BTreeMap<ServiceName, String>;
@@ -75,20 +65,20 @@ impl RunningLabel {
     /// would get it from the kernel for as long as they like.
     pub(super) fn turned(&mut self) {
         // The machine's own process 1 sees to what is in a machine.
-        if std::mem::take(&mut self.ends) && self.machine.is_none() {
-            self.left = Some(Left { leavings: Leavings::default(), until: Instant::now() + LEFT });
-        }
+        let ended = std::mem::take(&mut self.ends) && self.machine.is_none();
+        self.left = ended.then(|| Instant::now() + CUT);
     }
 
     /// Ends some of what was left.
     pub fn see_to_left(&mut self) {
-        let (net, label) = (self.network.ns(), self.compartment.label());
-        self.left.take_if(|left| left.leavings.are_gone(net, label));
+        if self.left.is_some() && self.leaves_nothing() {
+            (self.left, self.leavings) = (None, Leavings::default());
+        }
     }
 
     /// Whether services are still being turned off or on; and whether that takes too long.
     pub fn is_turning(&self) -> Option<bool> {
-        let until = self.compartment.is_turning().or_else(|| Some(self.left.as_ref()?.until));
+        let until = self.compartment.is_turning().or(self.left);
         until.map(|until| until <= Instant::now())
     }
 }

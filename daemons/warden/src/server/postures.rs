@@ -31,9 +31,9 @@ impl Postures {
         self.unkept.is_some()
     }
 
-    /// A label has begun to end that has not said that what is off has ended there: it is said once all of the label has.
-    pub fn ends_unkept(&mut self, name: &LabelName) {
-        if let Some(unkept) = &mut self.unkept {
+    /// A label begins to end. Where it has not said yet that what is off has ended there, that is so once all of it has.
+    pub fn ends(&mut self, name: &LabelName, label: &RunningLabel) {
+        if let (Some(unkept), Some(_)) = (&mut self.unkept, label.is_turning()) {
             unkept.ending.insert(name.clone());
         }
     }
@@ -54,14 +54,10 @@ impl Server {
         self.postures.in_force = Some(names);
         let running: Vec<LabelName> = self.labels.keys().cloned().collect();
         for name in running {
-            let label = self.site.label(&name);
-            let turned = match (self.labels.get_mut(&name), label) {
-                (Some(running), Some(label)) => {
-                    running.take_postures(&self.site, &label, self.postures.in_force())
-                }
-                _ => Ok(()),
+            let (Some(label), Some(running)) = (self.site.label(&name), self.labels.get_mut(&name)) else {
+                continue;
             };
-            if let Err(e) = turned {
+            if let Err(e) = running.take_postures(&self.site, &label, self.postures.in_force()) {
                 self.compartment_again(&name, &e.to_string());
             }
         }
@@ -79,8 +75,6 @@ impl Server {
         };
         let late: Vec<LabelName> = self.labels.iter().filter_map(late).collect();
         for name in late {
-            // At once: a machine that was asked to end in good order could be long about that, too.
-            self.labels.get(&name).into_iter().for_each(RunningLabel::kill);
             self.compartment_again(&name, "it does not end what a posture has off");
         }
         let Some(unkept) = &mut self.postures.unkept else { return };

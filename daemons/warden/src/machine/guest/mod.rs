@@ -107,7 +107,9 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
             match event {
                 Event::Service(place, report) => tell(warden, &FromGuest::Service(place, report))?,
                 Event::Turned(ticket) => {
-                    end_what_is_left(&network);
+                    // What had still to be sent ends, too. With a kernel that does not do that it goes on, and vaults pass nothing of it.
+                    let _ =
+                        sockdiag::Doomed::left(network.ns()).and_then(|mut left| left.destroy(usize::MAX));
                     tell(warden, &FromGuest::Turned(ticket))?;
                 }
                 _ => {}
@@ -136,12 +138,6 @@ fn serve(warden: &mut Stream) -> Result<(), String> {
             }
         }
     }
-}
-
-/// What programs that have ended had still to send.
-fn end_what_is_left(network: &Network) {
-    // A kernel that does not destroy it goes on: nobody hears it, since vaults pass nothing of a service that is off.
-    let _ = sockdiag::Doomed::left(network.ns()).and_then(|mut left| left.destroy(usize::MAX));
 }
 
 fn tell(warden: &Stream, message: &FromGuest) -> Result<(), String> {
