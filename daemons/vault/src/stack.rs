@@ -304,6 +304,7 @@ mod tests {
             }
             assert_eq!(what, said(Outgoing::Send(Ends { outer: peer(), ecn: 2 })));
             let mut datagram = bytes;
+            assert_eq!(datagram.len(), levee_esp::sealed_length(allowed.len()), "{number}");
             let opened = client.open(NOW, &mut datagram, 0, place(peer()), 0).unwrap();
             assert_eq!(datagram.get(..opened.inner.length), Some(&allowed[..]));
         }
@@ -339,7 +340,7 @@ mod tests {
         };
         let (allowed, other) = (packet([2, 1], [9, 80]), packet([2, 1], [9, 81]));
         let good = sealed(&mut client, &allowed);
-        let outside = sealed(&mut client, &other);
+        let (outside, marked) = (sealed(&mut client, &other), sealed(&mut client, &allowed));
         let mut forged = sealed(&mut client, &allowed);
         *forged.last_mut().unwrap() ^= 1;
         let mut datagrams = Items::new();
@@ -347,11 +348,14 @@ mod tests {
         for datagram in [&good[..], &good, &outside, &forged, &[]] {
             assert!(datagrams.add(from, datagram));
         }
+        // What was marked outside is marked within (RFC 6040 4.2).
+        assert!(datagrams.add(Ends { ecn: 3, ..from }, &marked));
         let answer = stack.answer(ToStack::Datagrams { now: NOW, datagrams }).unwrap();
         assert!(stack.used == 0 && stack.buffer.iter().all(|octet| *octet == 0), "it is erased");
         let FromStack::Opened(packets) = answer else { panic!("{answer:?}") };
         let packets: Vec<&[u8]> = packets.iter().map(|(_, bytes)| bytes).collect();
-        assert_eq!(packets, [&allowed[..], &[], &[], &[], &[]]);
+        assert_eq!(packets[..5], [&allowed[..], &[], &[], &[], &[]]);
+        assert_eq!((packets[5].len(), packets[5][1]), (allowed.len(), 3));
     }
 
     #[test]
