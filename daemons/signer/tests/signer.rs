@@ -581,8 +581,7 @@ fn a_ppk_has_32_to_256_octets() {
     let of = |length: usize| {
         // 48 groups of three octets and what is left, as base64 has it.
         let octets = vec![0; length];
-        let text: String =
-            octets.chunks(3).map(|three| &["AA==", "AAA=", "AAAA"][three.len() - 1][..]).collect();
+        let text: String = octets.chunks(3).map(|three| ["AA==", "AAA=", "AAAA"][three.len() - 1]).collect();
         let lines: Vec<String> =
             text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         ppk("PRESHARED KEY", &lines.join("\n"))
