@@ -115,6 +115,18 @@ impl Inner {
         parsed.ok_or(DropReason::Malformed)
     }
 
+    /// Whether the checksum over all from `start` on, whose field is at `offset` from there, is TCP's or UDP's own. To complete another one would change
+    /// the packet behind what was decided about it.
+    #[must_use]
+    pub fn has_checksum(&self, start: usize, offset: usize) -> bool {
+        let field = match self.protocol {
+            TCP => 16,
+            UDP => 6,
+            _ => return false,
+        };
+        self.fragment == Fragment::Whole && (start, offset) == (self.header, field)
+    }
+
     fn parse_v4(bytes: &[u8]) -> Option<Self> {
         let fixed: &[u8; 20] = bytes.first_chunk()?;
         let &[first, _, l0, l1, i0, i1, f0, f1, _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = fixed;

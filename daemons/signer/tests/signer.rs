@@ -552,3 +552,153 @@ fn what_a_server_says_to_the_others_is_signed_for_sessiond_alone_and_each_number
     assert!(state(&audit, 6, 2).is_some());
     signer.stop();
 }
+
+/// Why a signer with these files does not start.
+fn unusable(passphrase: Option<&str>, keys: &[(Use, &OwnedFd)], ppks: &[(&str, &OwnedFd)]) -> String {
+    let signer = launch_with_ppks(passphrase, keys, ppks, &[], Place::Server);
+    let Said::Says(Unusable(why)) = signer.control.recv::<Said<Unusable>>().unwrap().message else {
+        panic!("usable")
+    };
+    assert_eq!(signer.child.wait(PATIENCE).unwrap().expect("it ends").code(), 1);
+    why
+}
+
+#[test]
+fn why_a_key_is_not_used_is_said_and_what_is_called_otherwise_is_none() {
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let sealed = encrypted(&pair, "correct horse", &["-v2", "aes-256-cbc", "-iter", "2048"]);
+    assert!(unusable(None, &[(Use::Tls, &sealed)], &[]).contains("no passphrase was given"));
+    assert!(unusable(Some("wrong"), &[(Use::Tls, &sealed)], &[]).contains("not with this passphrase"));
+    // The right octets under another name, and more than any key has.
+    let named = file(pair.serialize_pem().replace("PRIVATE KEY", "CERTIFICATE").as_bytes());
+    for bad in [named, file(&[b'x'; 10_000])] {
+        assert!(unusable(None, &[(Use::Tls, &bad)], &[]).contains("has no PKCS#8 private key"));
+    }
+}
+
+#[test]
+fn a_ppk_has_32_to_256_octets() {
+    let of = |length: usize| {
+        // 48 groups of three octets and what is left, as base64 has it.
+        let octets = vec![0; length];
+        let text: String = octets.chunks(3).map(|three| ["AA==", "AAA=", "AAAA"][three.len() - 1]).collect();
+        let lines: Vec<String> =
+            text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+        ppk("PRESHARED KEY", &lines.join("\n"))
+    };
+    for length in [31, 257] {
+        assert!(unusable(None, &[], &[("ws1", &of(length))]).contains("32 to 256 bytes"), "{length}");
+    }
+    for length in [32, 256] {
+        let (ike, end) = channel();
+        let signer = launch_with_ppks(None, &[], &[("ws1", &of(length))], &[(Use::Ike, end)], Place::Server);
+        let signer = signer.ready();
+        assert!(matches!(ask(&ike, &mix("ws1", Prf::HmacSha256, [32; 3])), FromSigner::Mixed(_)), "{length}");
+        signer.stop();
+    }
+}
+
+#[test]
+fn a_request_has_the_descriptors_that_belong_to_it_and_the_trusted_path_alone_introduces() {
+    let (tls_key, public) = key();
+    let ends: Vec<(Channel, OwnedFd)> = (0..4).map(|_| channel()).collect();
+    let uses = [Use::Tls, Use::Tls, Use::Ike, Use::Federation];
+    let (ours, theirs): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+    let clients: Vec<(Use, OwnedFd)> = uses.into_iter().zip(theirs).collect();
+    let signer = launch(&[(Use::Tls, &tls_key)], &clients, Place::Server).ready();
+    drop(clients);
+    let is_cut = |channel: &Channel| channel.recv::<FromSigner>().is_err();
+    let message = ToSigner::TlsVerify(handshake("server"));
+    // With one more than there is to be, or one where none belongs.
+    let (_one, other) = (channel(), channel());
+    ours[0].send_with(&ToSigner::Join, &[other.1.as_fd(), other.1.as_fd()]).unwrap();
+    assert!(is_cut(&ours[0]));
+    ours[1].send_with(&message, &[other.1.as_fd()]).unwrap();
+    assert!(is_cut(&ours[1]));
+    for of_others in &ours[2..] {
+        let (child, end) = channel();
+        of_others.send_with(&ToSigner::Join, &[end.as_fd()]).unwrap();
+        drop(end);
+        assert!(is_cut(of_others) && is_cut(&child));
+    }
+    // The warden gives another in the place of one.
+    let (again, end) = channel();
+    signer.control.send_with(&Order::Give(Part::Client(Use::Tls)), &[end.as_fd()]).unwrap();
+    assert!(signed_by(&public, &handshake("server"), &ask(&again, &message)));
+    signer.stop();
+}
+
+#[test]
+fn so_many_are_introduced_and_no_more_but_whom_the_warden_gives() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    // It begins with this process's.
+    let limit = getrlimit(Resource::Nofile);
+    let more =
+        rustix::process::Rlimit { current: Some(9_000), maximum: limit.maximum.map(|most| most.max(9_000)) };
+    setrlimit(Resource::Nofile, more).expect("this test needs root");
+    let (tls_key, public) = key();
+    let (parent, end) = channel();
+    let signer = launch(&[(Use::Tls, &tls_key)], &[(Use::Tls, end)], Place::Server).ready();
+    let message = handshake("server");
+    let request = ToSigner::TlsVerify(message.clone());
+    let is_heard = |child: &Channel| {
+        child.send(&request).is_ok()
+            && child.recv::<FromSigner>().is_ok_and(|answer| signed_by(&public, &message, &answer.message))
+    };
+    let join = || {
+        let (child, end) = channel();
+        parent.send_with(&ToSigner::Join, &[end.as_fd()]).unwrap();
+        child
+    };
+    // The one that introduces is one of 4,096.
+    let all: Vec<Channel> = (1..4_096).map(|_| join()).collect();
+    assert!(all.iter().all(is_heard));
+    assert!(!is_heard(&join()), "one more");
+    let (given, end) = channel();
+    signer.control.send_with(&Order::Give(Part::Client(Use::Tls)), &[end.as_fd()]).unwrap();
+    drop(end);
+    assert!(is_heard(&given), "the warden's comes in");
+    drop(all);
+    signer.stop();
+}
+
+#[test]
+fn a_workstation_states_nothing_to_servers() {
+    let (key, _) = key();
+    let (audit, end) = channel();
+    let signer = launch(&[(Use::Federation, &key)], &[(Use::Audit, end)], Place::Workstation).ready();
+    let statement = Statement {
+        site: "harbour".parse().unwrap(),
+        server: "one.example".parse().unwrap(),
+        epoch: 1,
+        number: 1,
+        words: vec![],
+        pages: vec![],
+        setting: Setting::default(),
+        is_kept: true,
+        postures: [0; 32],
+    };
+    assert!(matches!(ask(&audit, &ToSigner::Statement(Box::new(statement))), FromSigner::Refused));
+    signer.stop();
+}
+
+#[test]
+fn a_place_that_takes_no_checkpoint_keeps_none_from_those_behind_it() {
+    let (key, _) = key();
+    let (gone, _) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let mut file = tempfile::tempfile().unwrap();
+    let (signer, audit) = launch_for_audit(
+        &key,
+        &tempfile::tempfile().unwrap(),
+        &[gone.into(), file.try_clone().unwrap().into()],
+    );
+    let signer = signer.ready();
+    ask(&audit, &records(0, 3));
+    let answer = ask(&audit, &ToSigner::AuditCheckpoint);
+    assert!(matches!(answer, FromSigner::Checkpoint { count: 3, kept_back: true, .. }));
+    let mut text = String::new();
+    file.rewind().unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("levee audit checkpoint 3 "), "{text}");
+    signer.stop();
+}

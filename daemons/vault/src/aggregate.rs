@@ -14,10 +14,11 @@ use crate::plane::Plane;
 const USUAL: usize = 9_000;
 
 impl Plane {
-    /// Adds a packet from the device, or the pieces of a super-segment, to what its session sends.
+    /// Adds a packet from the device, or the pieces of a super-segment, to what its session sends. Whether that was all of it: the turn may be over; `gone`
+    /// then says how many pieces are done with.
     ///
     /// # Errors
-    /// There is no room, since a socket is full; `gone` then says how many pieces are done with.
+    /// There is no room, since a socket is full; that was not all of it.
     pub(crate) fn gather(
         &mut self,
         now: Duration,
@@ -26,9 +27,12 @@ impl Plane {
         inner: &Inner,
         segments: Option<Segments<'_>>,
         checksum: Option<(usize, usize)>,
-    ) -> Result<(), Full> {
+    ) -> Result<bool, Full> {
         let count = segments.map_or(1, |segments| segments.count());
         while self.gone < count {
+            if !self.next_piece() {
+                return Ok(false);
+            }
             // What fills a packet goes first, so that there is room.
             self.send_gathered(now, false)?;
             let number = self.gone;
@@ -46,7 +50,7 @@ impl Plane {
             });
         }
         self.gone = 0;
-        Ok(())
+        Ok(true)
     }
 
     /// Puts AGGFRAG packets that may leave now into the batch: full ones, those that are due, and with `rest` what there

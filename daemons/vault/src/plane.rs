@@ -22,6 +22,8 @@ use crate::device::{Device, Tun};
 const TURN: usize = 64;
 /// And bytes: about as many super-segments as keep a turn short.
 const TURN_BYTES: usize = 8 * LONGEST;
+/// And packets out of super-segments, of which a virtual machine says how small they are: more than those of a usual size in so many bytes.
+const TURN_PIECES: usize = 1_024;
 /// The longest inner packet, and with it the longest datagram.
 const LONGEST: usize = 65_535;
 
@@ -59,6 +61,8 @@ pub enum Turn {
 enum Stop {
     /// It waits for this socket.
     Full(Full),
+    /// The turn is over: the rest of it goes in the next one.
+    Over,
     /// It never will.
     Dropped(DropReason),
 }
@@ -86,6 +90,8 @@ pub struct Plane {
     stalled: usize,
     /// The pieces of a super-segment in `from_tun` that have gone.
     pub(crate) gone: usize,
+    /// How many have gone in this turn.
+    pieces: usize,
     pub(crate) from_net: Vec<u8>,
     /// One packet, cut out of what the device would not take whole.
     pub(crate) piece: Vec<u8>,
@@ -111,6 +117,7 @@ impl Plane {
             batch: Batch::new(levee_esp::sealed_length(LONGEST)),
             stalled: 0,
             gone: 0,
+            pieces: 0,
             piece: vec![0; VNET_HEADER + levee_esp::sealed_length(LONGEST)],
             joint: Joint::new(),
             acquire: Vec::new(),
@@ -153,6 +160,7 @@ impl Plane {
     fn drain_tun(&mut self, now: Duration, buffer: &mut [u8]) -> io::Result<Turn> {
         let head = if self.device.tun.vnet { 0 } else { VNET_HEADER };
         let mut bytes = 0;
+        self.pieces = 0;
         for _ in 0..TURN {
             if bytes >= TURN_BYTES {
                 break;
@@ -171,8 +179,10 @@ impl Plane {
                 };
             }
             self.moved = self.moved.wrapping_add(1);
-            if let Err(full) = self.send(now, buffer.get(..self.stalled).unwrap_or(&[])) {
-                return Ok(Turn::Blocked(full));
+            match self.send(now, buffer.get(..self.stalled).unwrap_or(&[])) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(full) => return Ok(Turn::Blocked(full)),
             }
             bytes += std::mem::take(&mut self.stalled);
         }
@@ -183,7 +193,8 @@ impl Plane {
     pub fn release(&mut self, now: Duration, id: SessionId) {
         let gone = std::mem::take(&mut self.gone);
         while let Some(packet) = self.sad.release(id) {
-            if self.send(now, &packet).is_err() {
+            self.pieces = 0;
+            if !self.send(now, &packet).unwrap_or(false) {
                 self.gone = 0;
                 self.sad.counters.count(DropReason::NotTaken);
             }
@@ -193,19 +204,28 @@ impl Plane {
         let _ = self.send_rest(now);
     }
 
-    /// Seals the inner packet in `bytes`, behind its vnet header, and adds it to the batch; a super-segment in pieces.
+    /// Seals the inner packet in `bytes`, behind its vnet header, and adds it to the batch; a super-segment in pieces. Whether that was all of it; if
+    /// not, `gone` says how many pieces are done with.
     ///
     /// # Errors
-    /// There is no room, since a socket is full; `gone` then says how many pieces are done with.
-    fn send(&mut self, now: Duration, bytes: &[u8]) -> Result<(), Full> {
+    /// There is no room, since a socket is full; that was not all of it.
+    fn send(&mut self, now: Duration, bytes: &[u8]) -> Result<bool, Full> {
         match self.try_send(now, bytes) {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             Err(Stop::Full(full)) => Err(full),
+            Err(Stop::Over) => Ok(false),
             Err(Stop::Dropped(reason)) => {
                 self.sad.counters.count(reason);
-                Ok(())
+                Ok(true)
             }
         }
+    }
+
+    /// The next piece of a super-segment is to go, if it may in this turn.
+    pub(crate) fn next_piece(&mut self) -> bool {
+        let may = self.pieces < TURN_PIECES;
+        self.pieces += usize::from(may);
+        may
     }
 
     fn try_send(&mut self, now: Duration, bytes: &[u8]) -> Result<(), Stop> {
@@ -214,10 +234,11 @@ impl Plane {
         let inner = Inner::parse(packet)?;
         let packet = packet.get(..inner.length).ok_or(DropReason::Malformed)?;
         let segments = vnet.gso.map(|gso| Segments::new(packet, inner, gso)).transpose()?;
-        if vnet
-            .checksum
-            .is_some_and(|(start, offset)| start.saturating_add(offset).saturating_add(2) > packet.len())
-        {
+        // A virtual machine says what its card left to do, and need not be right.
+        if vnet.checksum.is_some_and(|(start, offset)| {
+            !inner.has_checksum(start, offset)
+                || start.saturating_add(offset).saturating_add(2) > packet.len()
+        }) {
             return Err(DropReason::Malformed.into());
         }
         // The device's MTU sees to this, unless someone in the compartment's network has raised it.
@@ -237,7 +258,8 @@ impl Plane {
                 return Ok(());
             }
             Ok(Route::Gather(id)) => {
-                return Ok(self.gather(now, id, packet, &inner, segments, vnet.checksum)?);
+                let is_all = self.gather(now, id, packet, &inner, segments, vnet.checksum)?;
+                return if is_all { Ok(()) } else { Err(Stop::Over) };
             }
             // Counted where it was found.
             Err(_) => return Ok(()),
@@ -245,6 +267,10 @@ impl Plane {
         let to = To { peer: lane.peer(), ecn: ecn::of(packet), session: lane.session() };
         let count = segments.map_or(1, |segments| segments.count());
         while self.gone < count {
+            if self.pieces >= TURN_PIECES {
+                return Err(Stop::Over);
+            }
+            self.pieces += 1;
             let number = self.gone;
             let length = segments.map_or(packet.len(), |segments| segments.length(number));
             if !self.batch.takes(to, levee_esp::sealed_length(length)) {
@@ -438,7 +464,7 @@ struct Joined {
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixDatagram;
 
@@ -452,8 +478,8 @@ mod tests {
 
     const SPIS: [u32; 2] = [0x100, 0x200];
 
-    /// The end of a session with these inbound and outbound SPIs.
-    fn end(side: Side, [inbound, outbound]: [u32; 2]) -> Sad<SessionId> {
+    /// The end of a session with these inbound and outbound SPIs, whose other end is there.
+    fn end(side: Side, [inbound, outbound]: [u32; 2], peer: Outer) -> Sad<SessionId> {
         let any = AddressRange::prefix("0.0.0.0".parse().unwrap(), 0).unwrap();
         let ports = PortRange::ANY;
         let all =
@@ -474,16 +500,15 @@ mod tests {
             extended: true,
             inbound: sa(inbound),
             outbound: sa(outbound),
-            peer: Some(Outer { address: "127.0.0.1:9".parse().unwrap(), socket: 0 }),
+            peer: Some(peer),
             aggregation: None,
         };
         sad.install(Duration::ZERO, pair, &Library::Ring).unwrap();
         sad
     }
 
-    #[test]
-    fn a_datagram_that_is_not_authentic_is_no_reason_to_look_for_more() {
-        let mut events = Events::new().unwrap();
+    /// A server's plane, the other end of its TUN queue, its socket's address, and a peer's socket.
+    fn plane(events: &mut Events<()>, vnet: bool) -> (Plane, UnixDatagram, SocketAddr, UdpSocket) {
         let mut watch = |fd: OwnedFd| events.watch(fd, ()).unwrap();
         let (queue, compartment) = UnixDatagram::pair().unwrap();
         queue.set_nonblocking(true).unwrap();
@@ -491,9 +516,66 @@ mod tests {
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        let tun = Tun { fd: watch(queue.into()), mtu: 1_400, vnet: false };
+        let tun = Tun { fd: watch(queue.into()), mtu: 1_400, vnet };
         let sockets = vec![Socket { fd: watch(socket.into()), address }];
-        let mut plane = Plane::new(tun, sockets, end(Side::Server, SPIS));
+        let to = Outer { address: peer.local_addr().unwrap(), socket: 0 };
+        (Plane::new(tun, sockets, end(Side::Server, SPIS, to)), compartment, address, peer)
+    }
+
+    #[test]
+    fn a_checksum_that_the_compartment_leaves_to_do_changes_nothing_but_tcps_and_udps_own() {
+        let mut events = Events::new().unwrap();
+        let (mut plane, compartment, _, peer) = plane(&mut events, true);
+        peer.set_nonblocking(true).unwrap();
+        // From the server to the client, as one of UDP's ports may.
+        let packet = [
+            &[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2][..],
+            &[0, 9, 0, 9, 0, 8, 0, 0],
+        ]
+        .concat();
+        let nobody = Outer { address: "127.0.0.1:9".parse().unwrap(), socket: 0 };
+        let mut client = end(Side::Workstation, [SPIS[1], SPIS[0]], nobody);
+        for start in 0..28_u16 {
+            for offset in 0..28_u16 {
+                let [s, o] = [start, offset].map(u16::to_ne_bytes);
+                let header = [1, 0, 0, 0, 0, 0, s[0], s[1], o[0], o[1]];
+                compartment.send(&[&header[..], &packet].concat()).unwrap();
+                plane.turn_tun(Duration::ZERO).unwrap();
+                let mut datagram = [0; 200];
+                let is_own = (start, offset) == (20, 6);
+                let Ok(length) = peer.recv(&mut datagram) else {
+                    assert!(!is_own, "what the kernel leaves is done");
+                    continue;
+                };
+                assert!(is_own, "{start}+{offset}: completed behind what was decided");
+                let from = Outer { address: "127.0.0.1:9".parse().unwrap(), socket: 0 };
+                let opened = client.open(Duration::ZERO, &mut datagram[..length], 0, from, 0).unwrap();
+                assert_eq!(opened.inner.source, "10.0.0.1".parse::<std::net::IpAddr>().unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn a_super_segment_of_the_smallest_pieces_takes_more_than_one_turn() {
+        let mut events = Events::new().unwrap();
+        let (mut plane, compartment, _, _peer) = plane(&mut events, true);
+        // 3,000 octets of TCP, of which the device says that one goes in each packet.
+        let head = [0x45, 0, 0x0b, 0xe0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let transport = [0, 9, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0];
+        let one = 1_u16.to_ne_bytes();
+        let [start, offset] = [20_u16, 16].map(u16::to_ne_bytes);
+        let header = [1, 1, 0, 0, one[0], one[1], start[0], start[1], offset[0], offset[1]];
+        compartment.send(&[&header[..], &head, &transport, &[7; 3_000]].concat()).unwrap();
+        let mut turn = || (plane.turn_tun(Duration::ZERO).unwrap(), plane.gone);
+        assert_eq!(turn(), (Turn::More, TURN_PIECES));
+        assert_eq!(turn(), (Turn::More, 2 * TURN_PIECES));
+        assert_eq!(turn(), (Turn::Drained, 0));
+    }
+
+    #[test]
+    fn a_datagram_that_is_not_authentic_is_no_reason_to_look_for_more() {
+        let mut events = Events::new().unwrap();
+        let (mut plane, compartment, address, peer) = plane(&mut events, false);
 
         // From the client to the server: 28 bytes of UDP.
         let packet = [
@@ -501,7 +583,8 @@ mod tests {
             &[0, 9, 0, 9, 0, 8, 0, 0],
         ]
         .concat();
-        let mut client = end(Side::Workstation, [SPIS[1], SPIS[0]]);
+        let nobody = Outer { address: "127.0.0.1:9".parse().unwrap(), socket: 0 };
+        let mut client = end(Side::Workstation, [SPIS[1], SPIS[0]], nobody);
         let Ok(Route::Through(mut lane)) = client.route(Duration::ZERO, &Inner::parse(&packet).unwrap())
         else {
             panic!("no way")

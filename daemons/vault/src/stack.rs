@@ -173,3 +173,197 @@ impl Drop for Stack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use levee_daemon::tunnel::Stack as _;
+    use levee_esp::{AddressRange, PortRange, SaKeys, Selector, SelectorSet, SessionPolicy, Spi, Suite};
+    use levee_ipc::Secret;
+    use levee_ipc::vault::{self, Cipher, Sa, SessionRecord};
+
+    use super::*;
+
+    const SPIS: [u32; 2] = [0x100, 0x200];
+    const NOW: Duration = Duration::from_secs(7);
+
+    fn id() -> SessionId {
+        SessionId::from_random([1; 16])
+    }
+
+    fn key(spi: u32) -> Vec<u8> {
+        vec![(spi >> 8) as u8; Suite::Aes256Gcm.keying_material()]
+    }
+
+    fn record(ports: (u16, u16)) -> SessionRecord {
+        let selector = vault::Selector {
+            local: "10.0.0.1/32".parse().unwrap(),
+            remote: "10.0.0.2/32".parse().unwrap(),
+            protocol: Some(17),
+            local_ports: ports,
+            remote_ports: (0, u16::MAX),
+        };
+        let inner = vec!["10.0.0.2".parse().unwrap()];
+        SessionRecord { id: id(), inner, selectors: vec![selector], ciphers: None, layered: false }
+    }
+
+    fn peer() -> agree::Outer {
+        agree::Outer { address: "192.0.2.9:4500".parse().unwrap(), socket: 1 }
+    }
+
+    /// The session's other end.
+    fn client() -> Sad<SessionId> {
+        let one = |address: &str| AddressRange::prefix(address.parse().unwrap(), 32).unwrap();
+        let all = Selector {
+            local: one("10.0.0.2"),
+            remote: one("10.0.0.1"),
+            protocol: None,
+            local_ports: PortRange::ANY,
+            remote_ports: PortRange::ANY,
+        };
+        let policy = SessionPolicy {
+            inner: vec!["10.0.0.2".parse().unwrap()],
+            selectors: SelectorSet::new(vec![all]),
+            only: None,
+        };
+        let mut sad = Sad::new(Side::Workstation);
+        sad.open_session(id(), policy).unwrap();
+        let sa = |spi: u32| (Spi::new(spi).unwrap(), SaKeys::new(Suite::Aes256Gcm, &key(spi)).unwrap());
+        let pair = levee_esp::Install {
+            session: id(),
+            extended: true,
+            inbound: sa(SPIS[1]),
+            outbound: sa(SPIS[0]),
+            peer: Some(place(peer())),
+            aggregation: None,
+        };
+        sad.install(NOW, pair, &Library::AwsLc).unwrap();
+        sad
+    }
+
+    /// UDP of these ports, with the ECN field ECT(0), between these ends of 10.0.0.0/24.
+    fn packet([from, to]: [u8; 2], [source, destination]: [u16; 2]) -> Vec<u8> {
+        let mut packet = vec![0x45, 2, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from, 10, 0, 0, to];
+        packet.extend(source.to_be_bytes().into_iter().chain(destination.to_be_bytes()));
+        packet.extend([0, 12, 0, 0, b't', b'i', b'd', b'e']);
+        packet
+    }
+
+    fn install() -> ToStack {
+        let sa = |spi: u32| Sa { spi, keying_material: Secret::new(key(spi)).unwrap() };
+        let (inbound, outbound, peer) = (sa(SPIS[0]), sa(SPIS[1]), Some(peer()));
+        ToStack::Install {
+            now: NOW,
+            session: id(),
+            cipher: Cipher::Aes256Gcm,
+            esn: true,
+            inbound,
+            outbound,
+            peer,
+        }
+    }
+
+    fn taken(stack: &mut Stack, question: ToStack) -> bool {
+        matches!(stack.answer(question), Ok(FromStack::Taken(true)))
+    }
+
+    /// What becomes of these packets, in words; nothing of them stays, and no keys are near their end.
+    fn leave(stack: &mut Stack, all: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
+        let mut packets = Items::new();
+        assert!(all.iter().all(|packet| packets.add((), packet)));
+        let answer = stack.answer(ToStack::Packets { now: NOW, packets }).unwrap();
+        assert!(stack.used == 0 && stack.buffer.iter().all(|octet| *octet == 0), "it is erased");
+        let FromStack::Sealed { outgoing, expiring } = answer else { panic!("{answer:?}") };
+        assert!(expiring.is_empty());
+        outgoing.iter().map(|(what, bytes)| (said(*what), bytes.to_vec())).collect()
+    }
+
+    fn said(what: Outgoing) -> String {
+        format!("{what:?}")
+    }
+
+    #[test]
+    fn what_a_session_may_send_is_sealed_for_its_peer_and_nothing_else_is() {
+        let mut stack = Stack::new();
+        assert!(!taken(&mut stack, ToStack::Open(record((81, 80)))), "a row that makes no sense");
+        assert!(taken(&mut stack, ToStack::Open(record((80, 81)))));
+        let (allowed, other, nobodys) =
+            (packet([1, 2], [80, 9]), packet([1, 2], [82, 9]), packet([1, 3], [80, 9]));
+        assert_eq!(leave(&mut stack, &[&allowed]), [(said(Outgoing::Wanted(id())), vec![])]);
+        assert!(matches!(stack.answer(install()), Ok(FromStack::Installed(Ok(())))));
+        assert!(matches!(stack.answer(install()), Ok(FromStack::Installed(Err(_)))), "once");
+
+        // Behind its end a packet may have padding, which goes nowhere.
+        let padded = [&allowed[..], b"padding"].concat();
+        let all = [&allowed[..], &other, &padded, &nobodys, &allowed[..27], &[]];
+        let left = leave(&mut stack, &all);
+        let mut client = client();
+        for (number, (what, bytes)) in left.into_iter().enumerate() {
+            if ![0, 2].contains(&number) {
+                assert_eq!((what, bytes), (said(Outgoing::Nothing), vec![]), "{number}");
+                continue;
+            }
+            assert_eq!(what, said(Outgoing::Send(Ends { outer: peer(), ecn: 2 })));
+            let mut datagram = bytes;
+            assert_eq!(datagram.len(), levee_esp::sealed_length(allowed.len()), "{number}");
+            let opened = client.open(NOW, &mut datagram, 0, place(peer()), 0).unwrap();
+            assert_eq!(datagram.get(..opened.inner.length), Some(&allowed[..]));
+        }
+        let FromStack::Report(report) = stack.answer(ToStack::Report).unwrap() else { panic!("no report") };
+        let count = |name: &str| report.counters.iter().find(|(one, _)| one == name).map(|(_, count)| *count);
+        assert_eq!((report.sas.len(), report.sa_count), (1, 1));
+        assert_eq!([count("no-sa"), count("selector"), count("malformed")], [Some(1), Some(1), Some(2)]);
+
+        // What is deleted, or over, is sealed no more.
+        for spi in [0, SPIS[1]] {
+            assert!(!taken(&mut stack, ToStack::Delete { spi }), "{spi}");
+        }
+        assert!(taken(&mut stack, ToStack::Delete { spi: SPIS[0] }));
+        assert_eq!(leave(&mut stack, &[&allowed]), [(said(Outgoing::Wanted(id())), vec![])]);
+        assert!(taken(&mut stack, ToStack::Close(id())));
+        assert_eq!(leave(&mut stack, &[&allowed]), [(said(Outgoing::Nothing), vec![])]);
+    }
+
+    #[test]
+    fn of_what_came_the_authentic_is_opened_and_nothing_of_it_stays() {
+        let mut stack = Stack::new();
+        assert!(taken(&mut stack, ToStack::Open(record((80, 80)))));
+        stack.answer(install()).unwrap();
+        let mut client = client();
+        let sealed = |client: &mut Sad<SessionId>, packet: &[u8]| {
+            let Ok(Route::Through(mut lane)) = client.route(NOW, &Inner::parse(packet).unwrap()) else {
+                panic!("no way")
+            };
+            let mut datagram = vec![0; levee_esp::sealed_length(packet.len())];
+            datagram[ESP_HEADER..][..packet.len()].copy_from_slice(packet);
+            lane.seal(&mut datagram, packet.len()).unwrap();
+            datagram
+        };
+        let (allowed, other) = (packet([2, 1], [9, 80]), packet([2, 1], [9, 81]));
+        let good = sealed(&mut client, &allowed);
+        let (outside, marked) = (sealed(&mut client, &other), sealed(&mut client, &allowed));
+        let mut forged = sealed(&mut client, &allowed);
+        *forged.last_mut().unwrap() ^= 1;
+        let mut datagrams = Items::new();
+        let from = Ends { outer: peer(), ecn: 0 };
+        for datagram in [&good[..], &good, &outside, &forged, &[]] {
+            assert!(datagrams.add(from, datagram));
+        }
+        // What was marked outside is marked within (RFC 6040 4.2).
+        assert!(datagrams.add(Ends { ecn: 3, ..from }, &marked));
+        let answer = stack.answer(ToStack::Datagrams { now: NOW, datagrams }).unwrap();
+        assert!(stack.used == 0 && stack.buffer.iter().all(|octet| *octet == 0), "it is erased");
+        let FromStack::Opened(packets) = answer else { panic!("{answer:?}") };
+        let packets: Vec<&[u8]> = packets.iter().map(|(_, bytes)| bytes).collect();
+        assert_eq!(packets[..5], [&allowed[..], &[], &[], &[], &[]]);
+        assert_eq!((packets[5].len(), packets[5][1]), (allowed.len(), 3));
+    }
+
+    #[test]
+    fn the_first_stack_checks_nothing_for_the_second() {
+        let check = ToStack::Check { now: NOW, packets: Items::new(), sealed: Items::new() };
+        assert!(Stack::new().answer(check).is_err());
+        for (whole, is_told) in [(true, true), (false, false)] {
+            assert_eq!(answer(whole, FromStack::Taken(true)).is_ok(), is_told);
+        }
+    }
+}

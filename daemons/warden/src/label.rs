@@ -95,6 +95,10 @@ pub struct RunningLabel {
     services: Vec<Service>,
     /// Services that are off, and why.
     off: turning::Off,
+    /// One of them was on before, and process 1 has not said yet that it has ended.
+    ends: bool,
+    /// Until when what it has left must be gone, if any of that may be there.
+    left: Option<Instant>,
     executing: Vec<execute::Executed>,
     /// Under which services run, as the host numbers it.
     service_uid: u32,
@@ -240,6 +244,8 @@ impl RunningLabel {
             snapshots: false,
             tickets: 0,
             off: turning::Off::new(),
+            ends: false,
+            left: None,
         };
         running.turn(off, Vec::new()).map_err(step)?;
         Ok(running)
@@ -348,7 +354,8 @@ impl RunningLabel {
             match event {
                 Event::Built => built = Some(Ok(())),
                 Event::Failed(reason) => return Some(Err(reason)),
-                Event::Started(_) | Event::Turned(_) => {}
+                Event::Started(_) => {}
+                Event::Turned(_) => self.turned(),
                 Event::Refused(ticket, reason) => self.execution_ended(ticket, Err(reason)),
                 Event::Exited(ticket, status) => self.execution_ended(ticket, Ok(status)),
                 Event::Service(place, report) => {

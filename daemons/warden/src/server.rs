@@ -531,6 +531,7 @@ impl Server {
         let Some(label) = self.labels.get_mut(name) else { return };
         label.see_to_cuts();
         label.go_on_cutting();
+        label.see_to_left();
         label.logs.see_to();
         let notes = label.notes();
         let watched = label.watch(name, &mut self.processes.waits);
@@ -601,6 +602,7 @@ impl Server {
         for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             drop(group.idle(slot));
         }
+        self.postures.ends(name, &label);
         if !label.parts() {
             label.kill();
         }

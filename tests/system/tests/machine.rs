@@ -7,7 +7,7 @@ use levee_system::channel::{self, APART};
 use levee_system::{Done, World, eventually, host};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const LOW: &str = "UNCLASSIFIED";
@@ -234,6 +234,17 @@ fn what_a_posture_has_off_is_off_in_the_machine(world: &World) {
     set("default");
     assert!(world.fetch("ws1", &url("/")).ok().contains(&format!("<h1>{OWN_KERNEL}</h1>")));
     assert_eq!(web(), "True True");
+    // One that does not answer is ended, and not asked to end by itself, for which it would have as long again.
+    let silent = machine(world).expect("a machine");
+    silent.signal("STOP");
+    let begun = Instant::now();
+    set("quiet");
+    assert!(begun.elapsed() < Duration::from_secs(17), "{:?}", begun.elapsed());
+    assert!(!silent.runs(), "it was said that nothing of what is off runs");
+    set("default");
+    eventually(PATIENCE, "the machine comes once more", || {
+        world.fetch("ws1", &url("/")).out.contains(&format!("<h1>{OWN_KERNEL}</h1>"))
+    });
 }
 
 fn machine(world: &World) -> Option<host::Process> {

@@ -61,7 +61,7 @@ impl RunningLabel {
 
     /// Whether there is more to destroy at once.
     pub fn has_more_to_cut(&self) -> bool {
-        self.cutting.iter().any(|cut| cut.doomed.is_some())
+        self.left.is_some() || self.cutting.iter().any(|cut| cut.doomed.is_some())
     }
 
     /// What it was told to cut and has not: when its compartment or machine has ended, it has.

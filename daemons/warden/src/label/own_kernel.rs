@@ -34,9 +34,10 @@ impl RunningLabel {
         }
     }
 
-    /// Has a machine end in good order. Whether it will: otherwise it is to be stopped.
+    /// Has a machine end in good order. Whether it will: otherwise, as where it is late with what it was told last, it is to be stopped.
     pub fn parts(&self) -> bool {
-        self.machine.is_some() && !self.is_awaited() && self.compartment.ask_to_stop().is_ok()
+        let hears = self.machine.is_some() && !self.is_awaited() && self.is_turning() != Some(true);
+        hears && self.compartment.ask_to_stop().is_ok()
     }
 
     /// Whether nothing runs any more of one that was to end.

@@ -1,6 +1,8 @@
 //! Services of a label that a posture has off, and turning them off and on while the label runs.
 
 use super::RunningLabel;
+use crate::compartment::CUT;
+use crate::leavings::Leavings;
 use crate::service::{self, Note};
 use levee_policy::decision::Connect;
 use levee_policy::{Grant, Label, PostureName, ServiceName, Site};
@@ -49,6 +51,7 @@ impl RunningLabel {
             }
         }
         for (name, why) in self.off.iter().filter(|(name, _)| !before.contains_key(*name)) {
+            self.ends = true;
             self.notes.push(note(name, format!("off: {why}")));
             if let Some(service) = self.services.iter_mut().find(|one| one.name() == name) {
                 service.turn(None);
@@ -58,9 +61,25 @@ impl RunningLabel {
         self.compartment.turn(self.tickets, self.off.keys().cloned().collect())
     }
 
+    /// Process 1 says that nothing runs any more of what was turned off. What that had still to send ends, too: hosts of a single-level network
+    /// would get it from the kernel for as long as they like.
+    pub(super) fn turned(&mut self) {
+        // The machine's own process 1 sees to what is in a machine.
+        let ended = std::mem::take(&mut self.ends) && self.machine.is_none();
+        self.left = ended.then(|| Instant::now() + CUT);
+    }
+
+    /// Ends some of what was left.
+    pub fn see_to_left(&mut self) {
+        if self.left.is_some() && self.leaves_nothing() {
+            (self.left, self.leavings) = (None, Leavings::default());
+        }
+    }
+
     /// Whether services are still being turned off or on; and whether that takes too long.
     pub fn is_turning(&self) -> Option<bool> {
-        self.compartment.is_turning().map(|until| until <= Instant::now())
+        let until = self.compartment.is_turning().or(self.left);
+        until.map(|until| until <= Instant::now())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Postures that sessiond says are in force: what they have off ends at every label that runs, and is not started at one that starts later.
 
 use super::Server;
+use crate::label::RunningLabel;
 use levee_ipc::warden::LabelEvent;
 use levee_policy::{LabelName, PostureName, Site};
 use std::collections::BTreeSet;
@@ -29,6 +30,13 @@ impl Postures {
     pub fn is_awaited(&self) -> bool {
         self.unkept.is_some()
     }
+
+    /// A label begins to end. Where it has not said yet that what is off has ended there, that is so once all of it has.
+    pub fn ends(&mut self, name: &LabelName, label: &RunningLabel) {
+        if let (Some(unkept), Some(_)) = (&mut self.unkept, label.is_turning()) {
+            unkept.ending.insert(name.clone());
+        }
+    }
 }
 
 /// What sessiond waits for.
@@ -46,14 +54,10 @@ impl Server {
         self.postures.in_force = Some(names);
         let running: Vec<LabelName> = self.labels.keys().cloned().collect();
         for name in running {
-            let label = self.site.label(&name);
-            let turned = match (self.labels.get_mut(&name), label) {
-                (Some(running), Some(label)) => {
-                    running.take_postures(&self.site, &label, self.postures.in_force())
-                }
-                _ => Ok(()),
+            let (Some(label), Some(running)) = (self.site.label(&name), self.labels.get_mut(&name)) else {
+                continue;
             };
-            if let Err(e) = turned {
+            if let Err(e) = running.take_postures(&self.site, &label, self.postures.in_force()) {
                 self.compartment_again(&name, &e.to_string());
             }
         }
@@ -66,15 +70,12 @@ impl Server {
         if !self.postures.is_awaited() {
             return;
         }
-        let late = |(name, running): (&LabelName, &crate::label::RunningLabel)| {
+        let late = |(name, running): (&LabelName, &RunningLabel)| {
             (running.is_turning() == Some(true)).then(|| name.clone())
         };
         let late: Vec<LabelName> = self.labels.iter().filter_map(late).collect();
         for name in late {
             self.compartment_again(&name, "it does not end what a posture has off");
-            if let Some(unkept) = &mut self.postures.unkept {
-                unkept.ending.insert(name);
-            }
         }
         let Some(unkept) = &mut self.postures.unkept else { return };
         unkept.ending.retain(|name| self.ending_labels.names().any(|ending| ending == name));
