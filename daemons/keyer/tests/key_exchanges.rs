@@ -190,7 +190,7 @@ fn an_ike_sa_that_has_no_child_gets_other_keys_when_it_is_to_have_one() {
 
 #[test]
 fn what_the_server_asked_for_before_is_not_had_by_an_ike_sa_that_does_not_count_any_more() {
-    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    let mut site = Site::new(vec![IkeProposal::default(), hybrid()], Childless::Allow);
     let before = site.connect();
     site.server.tell(&ToKeyer::Revoke(session(1)));
     assert_eq!(site.deleted(), before);
@@ -198,7 +198,7 @@ fn what_the_server_asked_for_before_is_not_had_by_an_ike_sa_that_does_not_count_
     // The client hears of it late, and agrees.
     site.server.tell(&ToKeyer::Renew(record(1, "SECRET")));
     std::thread::sleep(MOMENT);
-    site.tell(keying(&[Exchange::P384], false));
+    site.tell(keying(&ALL, true));
     std::thread::sleep(MOMENT);
     site.children(2);
     assert_eq!(site.suites(), [(KeyExchange::X25519, false)]);
@@ -206,8 +206,7 @@ fn what_the_server_asked_for_before_is_not_had_by_an_ike_sa_that_does_not_count_
     // What waits for keys has them when it is as it must be.
     site.vault.send(&VaultToKeyer::Acquire(session(1))).unwrap();
     site.children(3);
-    assert_eq!(site.suites().last(), Some(&(KeyExchange::P384, false)));
-    assert_eq!(site.own().last(), Some(&KeyExchange::P384));
+    assert_eq!(site.suites().last(), Some(&(KeyExchange::X25519, true)));
     keys(&site.vault);
     site.server.counts("keys that a vault was not to have: they were agreed by what does not count any more");
 }
