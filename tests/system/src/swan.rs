@@ -148,13 +148,28 @@ pub struct Peer<'a> {
     pub id: &'a str,
     /// The name of the PPK in the bundle, which it then insists on.
     pub ppk: Option<&'a str>,
-    /// Whether it proposes the algorithms of CNSA alone, instead of X25519 before P-384 and what else its defaults have.
-    pub cnsa: bool,
+    /// What it proposes.
+    pub offers: Offers,
 }
 
-fn connection(Peer { id, ppk, cnsa }: &Peer<'_>, labels: &[&str]) -> String {
-    let (groups, esp) =
-        if *cnsa { ("ecp384", "aes256gcm16") } else { ("x25519-ecp384", "aes256gcm16-aes128gcm16") };
+/// Which algorithms strongSwan proposes.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Offers {
+    /// X25519, and what else its defaults have.
+    #[default]
+    X25519,
+    /// The same, and P-384 behind X25519.
+    TwoCurves,
+    /// Those of CNSA alone.
+    Cnsa,
+}
+
+fn connection(Peer { id, ppk, offers }: &Peer<'_>, labels: &[&str]) -> String {
+    let (groups, esp) = match offers {
+        Offers::X25519 => ("x25519", "aes256gcm16-aes128gcm16"),
+        Offers::TwoCurves => ("x25519-ecp384", "aes256gcm16-aes128gcm16"),
+        Offers::Cnsa => ("ecp384", "aes256gcm16"),
+    };
     let ppk = ppk.map(|id| format!("ppk_id = {id}\n  ppk_required = yes")).unwrap_or_default();
     let children: String = labels
         .iter()

@@ -2,7 +2,7 @@
 //! nothing at any other.
 
 use levee_system::host;
-use levee_system::swan::{Peer, Swan, child};
+use levee_system::swan::{Offers, Peer, Swan, child};
 use levee_system::{World, eventually, text};
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ fn with_cnsas_suites_whoever_has_them_gets_in_and_whoever_offers_others_does_not
         tls(&other).refused();
     }
 
-    let peer = Peer { id: "ws1", cnsa: true, ..Peer::default() };
+    let peer = Peer { id: "ws1", offers: Offers::Cnsa, ..Peer::default() };
     let swan = Swan::as_peer(&world, "ws1", &[LOW], &peer);
     swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
     assert!(swan.log().contains("IKE:AES_GCM_16_256/PRF_HMAC_SHA2_384/ECP_384"), "{}", swan.log());
@@ -194,14 +194,15 @@ fn a_client_has_its_ppk_in_its_keys_and_where_the_site_says_so_none_without_it_a
         assert!(!swan.sas().contains("INSTALLED"), "{id}: {}", swan.log());
         page("ws4").refused();
     }
-    let swan = Swan::as_peer(&world, "ws4", &[LOW], &Peer { id: "ws4", ppk: Some("fours"), cnsa: false });
+    let swan =
+        Swan::as_peer(&world, "ws4", &[LOW], &Peer { id: "ws4", ppk: Some("fours"), ..Peer::default() });
     swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
     assert!(swan.log().contains("using PPK for PPK_ID 'fours'"), "{}", swan.log());
     assert!(page("ws4").ok().contains(LOW));
     drop(swan);
 
     for ppk in [None, Some("fives")] {
-        let swan = Swan::as_peer(&world, "ws5", &[LOW], &Peer { id: "ws5", ppk, cnsa: false });
+        let swan = Swan::as_peer(&world, "ws5", &[LOW], &Peer { id: "ws5", ppk, ..Peer::default() });
         swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
         assert_eq!(swan.log().contains("using PPK for PPK_ID 'fives'"), ppk.is_some(), "{}", swan.log());
         assert!(page("ws5").ok().contains(LOW));

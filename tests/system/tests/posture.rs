@@ -1,6 +1,6 @@
 //! The posture is changed while sessions at two levels carry traffic: every tunnel has new keys, and nothing is lost.
 
-use levee_system::swan::{Swan, child};
+use levee_system::swan::{Offers, Peer, Swan, child};
 use levee_system::{Done, World, eventually, host, text};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -252,7 +252,8 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     world.start_workstation("ws1");
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
-    let swan = Swan::start(&world, "ws1", &[LOW]);
+    let both = Peer { id: "ws1", offers: Offers::TwoCurves, ..Peer::default() };
+    let swan = Swan::as_peer(&world, "ws1", &[LOW], &both);
     swan.initiate(&child(LOW)).unwrap_or_else(|e| panic!("no child: {e}"));
     eventually(Duration::from_secs(20), "the first child is replaced", || {
         let sas = swan.sas();
