@@ -146,9 +146,11 @@ struct Onlooker {
 
 impl Onlooker {
     fn begin(file: PathBuf, network: &str, interface: &str) -> Self {
+        // Its buffer has room for so many packets as it has for the longest that is kept whole.
+        let short = ["-s", "256"];
         let words = ["tcpdump", "-Z", "root", "-n", "-U", "--immediate-mode", "-i", interface, "-w"];
         let mut tcpdump = Command::new("nsenter");
-        tcpdump.arg(format!("--net={network}")).args(words).arg(&file);
+        tcpdump.arg(format!("--net={network}")).args(words).arg(&file).args(short);
         let tcpdump = tcpdump.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start tcpdump");
         let begun = || std::fs::metadata(&file).is_ok_and(|file| file.len() > 0);
         eventually(Duration::from_secs(20), "the capture begins", begun);
