@@ -2,6 +2,7 @@
 
 use crate::{host, sh};
 use std::fs;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 /// What temporary directories of this process's worlds are called, up to what differs.
@@ -48,5 +49,16 @@ fn end() {
         if entry.file_name().to_string_lossy().starts_with(&prefix()) {
             let _ = fs::remove_dir_all(entry.path());
         }
+    }
+}
+
+/// A process that is killed when this goes.
+#[derive(Debug)]
+pub struct Ended(pub Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -26,7 +26,7 @@ pub mod swan;
 pub mod things;
 
 pub use done::{Done, sh};
-pub use ending::ends_what_it_started;
+pub use ending::{Ended, ends_what_it_started};
 pub use stalled::Stalled;
 
 use std::fs;

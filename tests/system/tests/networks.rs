@@ -1,7 +1,7 @@
 //! A single-level network of a running site: an unmodified host on it, and sessions at its label and at others.
 
-use levee_system::{World, eventually, sh, text};
-use std::process::{Child, Command, Stdio};
+use levee_system::{Ended, World, eventually, sh, text};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -14,22 +14,12 @@ services = ["web"]
 hosts = [{ address = "192.168.7.9", port = 8080, protocol = "tcp" }]
 "#;
 
-/// A process of the test's, ended with it.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// socat at the host on the network; it says whom it sees.
-fn peer(world: &World) -> Peer {
+fn peer(world: &World) -> Ended {
     let net = format!("--net=/run/netns/{}", world.namespace("ship"));
     let mut command = Command::new("nsenter");
     command.args([&net, "socat", "TCP4-LISTEN:8080,fork,reuseaddr", "SYSTEM:echo for $SOCAT_PEERADDR"]);
-    Peer(command.stdin(Stdio::null()).spawn().expect("start socat (scripts/need test installs it)"))
+    Ended(command.stdin(Stdio::null()).spawn().expect("start socat (scripts/need test installs it)"))
 }
 
 const ASK: [&str; 4] = ["socat", "-u", "TCP:192.168.7.9:8080,connect-timeout=2", "-"];

@@ -2,9 +2,9 @@
 
 mod shell;
 
-use levee_system::{Stalled, World, eventually, sh, text};
+use levee_system::{Ended, Stalled, World, eventually, sh, text};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -61,16 +61,6 @@ for number in range(1, 64):
 while True: os.write(1, bytes(65536))
 "#;
 
-/// A process of the test's, ended with it.
-struct Host(Child);
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Octets in a queue of the connections with this port in a network namespace: 1 of what came, 2 of what is to go.
 fn queued(net: &str, queue: usize) -> u64 {
     let listed = sh("nsenter", &[&format!("--net={net}"), "ss", "-Htn", "state", "all"]).ok();
@@ -95,7 +85,7 @@ fn of_a_service_that_is_off_nothing_is_sent_any_more_to_a_host_of_its_network() 
     let mut command = Command::new("nsenter");
     command.args([&format!("--net={there}"), "python3", "-c", HOST, STAYS]);
     let mut host =
-        Host(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start the host"));
+        Ended(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start the host"));
     let mut said = BufReader::new(host.0.stdout.take().expect("its output")).lines();
     assert_eq!(said.next().expect("it asks").expect("a line"), "asked");
     let mut before = 0;
