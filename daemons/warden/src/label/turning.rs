@@ -66,7 +66,10 @@ impl RunningLabel {
     pub(super) fn turned(&mut self) {
         // The machine's own process 1 sees to what is in a machine.
         let ended = std::mem::take(&mut self.ends) && self.machine.is_none();
-        self.left = ended.then(|| Instant::now() + CUT);
+        // It may be said again, by a sessiond that is new, while what was left still ends.
+        if ended {
+            self.left = Some(Instant::now() + CUT);
+        }
     }
 
     /// Ends some of what was left.
