@@ -2,7 +2,7 @@
 
 use levee_policy::Site;
 use levee_policy::site::{
-    CheckpointPlace, Cipher, Hours, Need, Needs, Protected, Protocol, Refusal, SecondFactor,
+    CheckpointPlace, Cipher, Exchange, Hours, Need, Needs, Protected, Protocol, Refusal, SecondFactor,
 };
 use std::time::Duration;
 
@@ -293,7 +293,7 @@ fn a_site_says_what_its_file_says() {
     );
     let secret = site.vocabulary().parse("SECRET").unwrap();
     let none: [levee_policy::PostureName; 0] = [];
-    assert_eq!(site.ciphers(&secret, none.iter()), Cipher::all());
+    assert_eq!(site.ciphers_under(site.posture_at(&secret, none.iter())), Cipher::all());
     assert_eq!(Cipher::all().len(), 3);
     // A label's services ask for what each does.
     let needs = site.needs_at(&secret);
@@ -314,4 +314,35 @@ fn each_refusal_of_a_guard_has_words_of_its_own() {
     let all = [Size, Filter, Silent, Schema, Quota, Hours, Audit, Full, People].map(Refusal::as_str);
     let words: std::collections::BTreeSet<_> = all.iter().filter(|words| words.len() > 5).collect();
     assert_eq!(words.len(), all.len(), "{all:?}");
+}
+
+#[test]
+fn keys_are_agreed_by_what_the_suites_have_and_what_a_posture_says_beside_it() {
+    let all = [Exchange::X25519, Exchange::P256, Exchange::P384];
+    let posture = |keys: &str| format!("{POSTURE}{keys}\n");
+    let key_life = posture("key-life = \"5m\"");
+    for (suites, more, curves, ml_kem) in [
+        ("default", key_life.clone(), &all[..], false),
+        (
+            "default",
+            posture("exchanges = [\"P-384\", \"X25519\"]"),
+            &[Exchange::P384, Exchange::X25519],
+            false,
+        ),
+        ("default", posture("ml-kem = true"), &all, true),
+        ("default", posture("exchanges = [\"X25519\"]\nml-kem = true"), &all[..1], true),
+        ("cnsa", key_life.clone(), &all[2..], false),
+        ("cnsa-ml-kem", key_life, &all[2..], true),
+    ] {
+        let keys = if suites == "default" { "P-256" } else { "P-384" };
+        let small = SMALL
+            .replace("keys = \"P-256\"", &format!("keys = \"{keys}\""))
+            .replace("suites = \"default\"", &format!("suites = \"{suites}\""));
+        let site = read(&format!("{small}\n{more}")).unwrap_or_else(|why| panic!("{suites}, {more}: {why}"));
+        let had = site.keying_under(None).exchanges;
+        let now = site.keying_under(site.postures().first()).exchanges;
+        assert_eq!((&now.curves[..], now.ml_kem), (curves, ml_kem), "{suites}, {more}");
+        let without = if suites == "default" { &all } else { &all[2..] };
+        assert_eq!((&had.curves[..], had.ml_kem), (without, suites == "cnsa-ml-kem"), "{suites}");
+    }
 }

@@ -8,7 +8,7 @@ use levee_esp::{DropReason, Gathered, Inner, Outer, ecn};
 use levee_session::SessionId;
 
 use crate::batch::{Full, To};
-use crate::plane::Plane;
+use crate::plane::{Plane, next_piece};
 
 /// Room for another packet of the usual size in a batch; more than the path takes anyway.
 const USUAL: usize = 9_000;
@@ -30,7 +30,7 @@ impl Plane {
     ) -> Result<bool, Full> {
         let count = segments.map_or(1, |segments| segments.count());
         while self.gone < count {
-            if !self.next_piece() {
+            if !next_piece(&mut self.pieces) {
                 return Ok(false);
             }
             // What fills a packet goes first, so that there is room.

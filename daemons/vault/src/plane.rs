@@ -79,6 +79,13 @@ impl From<DropReason> for Stop {
     }
 }
 
+/// Another piece of a super-segment is to go, of these that have gone in this turn: whether it may.
+pub(crate) fn next_piece(gone: &mut usize) -> bool {
+    let may = *gone < TURN_PIECES;
+    *gone += usize::from(may);
+    may
+}
+
 /// The data path of one worker.
 pub struct Plane {
     pub(crate) device: Device,
@@ -91,7 +98,7 @@ pub struct Plane {
     /// The pieces of a super-segment in `from_tun` that have gone.
     pub(crate) gone: usize,
     /// How many have gone in this turn.
-    pieces: usize,
+    pub(crate) pieces: usize,
     pub(crate) from_net: Vec<u8>,
     /// One packet, cut out of what the device would not take whole.
     pub(crate) piece: Vec<u8>,
@@ -219,13 +226,6 @@ impl Plane {
                 Ok(true)
             }
         }
-    }
-
-    /// The next piece of a super-segment is to go, if it may in this turn.
-    pub(crate) fn next_piece(&mut self) -> bool {
-        let may = self.pieces < TURN_PIECES;
-        self.pieces += usize::from(may);
-        may
     }
 
     fn try_send(&mut self, now: Duration, bytes: &[u8]) -> Result<(), Stop> {

@@ -154,3 +154,85 @@ fn what_is_proposed_from_now_on_is_what_the_next_ike_sa_has() {
     });
     assert_eq!(suites, [KeyExchange::P384]);
 }
+
+/// Messages of an exchange that one side has sent.
+fn sent(p: &Pair, side: Side, exchange: u8) -> usize {
+    p.log.iter().filter(|(from, datagram)| *from == side && datagram[4 + 18] == exchange).count()
+}
+
+const CREATE_CHILD_SA: u8 = 36;
+const IKE_FOLLOWUP_KE: u8 = 44;
+
+#[test]
+fn whichever_of_two_rekeyings_that_cross_is_kept_what_was_narrowed_stays_narrow() {
+    let mut kept = [0; 2];
+    for seed in 1..16 {
+        let mut p = Pair::new(psk_configs(), 11 * seed);
+        let child = p.child(A, Some("SECRET"));
+        let a = p.connect(A, Some(child));
+        p.run();
+        let b = p.established(B)[0];
+        p.command(B, Command::NarrowIke { ike: b, proposals: narrowed(KeyExchange::X25519, vec![]) });
+        p.log.clear();
+        p.command(A, Command::RekeyIke { ike: a });
+        p.command(B, Command::RekeyIke { ike: b });
+        p.run();
+        // Each asks once, and answers once.
+        assert_eq!((sent(&p, A, CREATE_CHILD_SA), sent(&p, B, CREATE_CHILD_SA)), (2, 2), "seed {seed}");
+        assert_eq!((rekeyed(&mut p, A).len(), rekeyed(&mut p, B).len()), (1, 1), "seed {seed}");
+        // The peer prefers another curve from now on, and has it not.
+        p.sides[A].endpoint.propose(vec![IkeProposal {
+            key_exchange: vec![KeyExchange::P384, KeyExchange::X25519],
+            ..IkeProposal::default()
+        }]);
+        p.log.clear();
+        p.command(A, Command::RekeyIke { ike: a });
+        p.run();
+        // Who began the IKE SA says so in each message over it.
+        kept[if p.log[0].1[4 + 19] & 8 != 0 { A } else { B }] += 1;
+        assert_eq!(rekeyed(&mut p, B)[1..], [(KeyExchange::X25519, 0)], "seed {seed}");
+        p.sides[A]
+            .endpoint
+            .propose(vec![IkeProposal { key_exchange: vec![KeyExchange::P384], ..IkeProposal::default() }]);
+        p.command(A, Command::RekeyIke { ike: a });
+        p.pass(Duration::from_secs(10));
+        assert_eq!(rekeyed(&mut p, B).len(), 2, "seed {seed}: it is narrow still");
+        assert_eq!((p.sides[A].endpoint.len(), p.sides[B].endpoint.len()), (1, 1), "seed {seed}");
+    }
+    assert!(kept[A] > 0 && kept[B] > 0, "either is kept: {kept:?}");
+}
+
+/// Who forgets a series before it is whole has the whole tried again, a few times; then who asked hears of it.
+#[test]
+fn a_peer_that_knows_no_series_each_time_keeps_its_ike_sa_as_it_is_and_who_asked_hears_of_it() {
+    let mut configs = configs();
+    configs[A].timers.half_open = Duration::from_millis(300);
+    let mut p = Pair::new(configs, 7);
+    let child = p.child(A, Some("SECRET"));
+    p.connect(A, Some(child));
+    p.run();
+    let b = p.established(B)[0];
+    p.log.clear();
+    p.command(B, Command::RekeyIke { ike: b });
+    let refused = |p: &mut Pair| {
+        p.take(B, |event| match event {
+            Event::IkeNotRekeyed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        // Each is lost at first, and comes when its peer has forgotten it.
+        p.run_with(|datagram| {
+            usize::from(datagram[4 + 18] != IKE_FOLLOWUP_KE || !seen.insert(datagram.to_vec()))
+        });
+        if !refused(&mut p).is_empty() {
+            break;
+        }
+        p.time = [p.drain(A), p.drain(B)].into_iter().flatten().min().expect("it is tried again");
+    }
+    assert_eq!(refused(&mut p), ["STATE_NOT_FOUND"]);
+    assert_eq!(sent(&p, B, CREATE_CHILD_SA), 9, "the first time, and eight times more");
+    assert!(rekeyed(&mut p, A).is_empty() && rekeyed(&mut p, B).is_empty());
+    assert!(p.closed(A).is_empty() && p.gone(A).is_empty(), "what it has stays");
+}

@@ -259,16 +259,6 @@ impl Site {
         posture::digest(&self.postures)
     }
 
-    /// Which ciphers a label's tunnels may have, the preferred first, where these postures are in force, the last of them over those
-    /// before it: those of the last that names the label, else those of `[crypto]`.
-    pub fn ciphers<'a>(
-        &self,
-        label: &Label,
-        in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
-    ) -> &[Cipher] {
-        self.ciphers_under(self.posture_at(label, in_force))
-    }
-
     /// Which of these postures in force counts at a label: the last that names it.
     pub fn posture_at<'a>(
         &self,
@@ -288,7 +278,7 @@ impl Site {
         reach.iter().filter(is_on).cloned().collect()
     }
 
-    /// Which ciphers tunnels may have where this posture counts, the preferred first.
+    /// Which ciphers tunnels may have where this posture counts, the preferred first: its own, else those of `[crypto]`.
     pub fn ciphers_under<'s>(&'s self, posture: Option<&'s Posture>) -> &'s [Cipher] {
         posture.and_then(Posture::ciphers).unwrap_or_else(|| self.crypto.suites().ciphers())
     }
