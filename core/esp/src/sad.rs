@@ -68,6 +68,9 @@ pub struct Install<K> {
     pub inbound: (Spi, SaKeys),
     /// The peer's SPI and the keys of packets that leave.
     pub outbound: (Spi, SaKeys),
+    /// The peer asked for it in an older pair's place, and has it when it hears our answer: until something has come through it, packets
+    /// leave by the older for as long as that is there (RFC 7296 2.8).
+    pub answered: bool,
     /// Where the peer is, if known.
     pub peer: Option<Outer>,
     /// AGGFRAG payloads (RFC 9347), both ways, and how they leave; `None`: one packet each.
@@ -100,7 +103,8 @@ pub struct Pair<K> {
     /// Its session's, when it was installed.
     only: Option<usize>,
     aggregation: Option<(Aggregation, Box<Reassembler>)>,
-    installed: Duration,
+    /// From when on it is used without a sign that the peer has it; `None`: not before.
+    settles: Option<Duration>,
     /// Something has arrived: the peer has the pair too.
     confirmed: bool,
     packets: (u64, u64),
@@ -211,8 +215,7 @@ impl<K: Copy + Ord> Sad<K> {
     pub const PAIRS: usize = 65_536;
     /// The most pairs of one session: one in use, one coming, and what simultaneous rekeys leave behind.
     pub const PAIRS_OF_ONE: usize = 16;
-    /// How long a new pair's outbound half gives way to an older one while nothing has arrived through it: the peer
-    /// that answers a rekey has the pair before the one that asked.
+    /// How long a new pair's outbound half gives way to an older one while nothing has arrived through it, where the peer has it already.
     pub const SETTLE: Duration = Duration::from_millis(500);
     /// How long until keys are asked for again.
     pub const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -297,8 +300,8 @@ impl<K: Copy + Ord> Sad<K> {
         self.sessions.keys().copied()
     }
 
-    /// Takes a pair of associations; packets leave through it at once, or after [`Self::SETTLE`] where there is an
-    /// older pair.
+    /// Takes a pair of associations; packets leave through it at once, or where there is an older pair as [`Install::answered`] says, else
+    /// after [`Self::SETTLE`].
     ///
     /// # Errors
     /// [`InstallError`]; nothing has changed then and the keys are erased.
@@ -308,7 +311,7 @@ impl<K: Copy + Ord> Sad<K> {
         install: Install<K>,
         provider: &dyn AeadProvider,
     ) -> Result<(), InstallError> {
-        let Install { session: id, extended, inbound, outbound, peer, aggregation } = install;
+        let Install { session: id, extended, inbound, outbound, answered, peer, aggregation } = install;
         let ((spi, in_keys), (out_spi, out_keys)) = (inbound, outbound);
         let session = self.sessions.get_mut(&id).ok_or(InstallError::NoSession)?;
         if self.by_spi.contains_key(&spi) {
@@ -334,7 +337,7 @@ impl<K: Copy + Ord> Sad<K> {
             peer,
             only,
             aggregation: aggregation.map(|aggregation| (aggregation, Box::new(Reassembler::new()))),
-            installed: now,
+            settles: (!answered).then(|| now.saturating_add(Self::SETTLE)),
             confirmed: false,
             packets: (0, 0),
             bytes: (0, 0),
@@ -527,7 +530,7 @@ impl<K: Copy + Ord> Sad<K> {
     /// The pair by which a session's packets leave.
     fn chosen(&self, now: Duration, session: &Session) -> Option<(usize, &Pair<K>)> {
         let pair = |place: &usize| self.pairs.get(*place).and_then(|pair| Some((*place, &**pair.as_ref()?)));
-        let settled = |pair: &Pair<K>| pair.confirmed || now.saturating_sub(pair.installed) >= Self::SETTLE;
+        let settled = |pair: &Pair<K>| pair.confirmed || pair.settles.is_some_and(|at| at <= now);
         let newest_first = || session.pairs.iter().rev().filter_map(pair);
         newest_first()
             .find(|(_, pair)| settled(pair))

@@ -28,6 +28,7 @@ fn pair(session: u32, inbound: Spi, aggregation: Option<Aggregation>) -> Install
         extended: true,
         inbound: (inbound, keys()),
         outbound: (inbound, keys()),
+        answered: false,
         peer,
         aggregation,
     }

@@ -3,6 +3,8 @@
 mod common;
 
 use common::*;
+use core::time::Duration;
+
 use levee_aead::Library;
 use levee_esp::{
     DropReason, Install, InstallError, Outer, PortRange, Route, SaKeys, Sad, SelectorSet, SessionError,
@@ -328,6 +330,7 @@ fn a_session_that_goes_by_one_socket_is_met_by_no_other_and_answers_by_no_other(
             extended: true,
             inbound: (inbound, keys()),
             outbound: (outbound, keys()),
+            answered: false,
             peer,
             aggregation: None,
         };
@@ -364,6 +367,7 @@ fn keys_without_a_session_or_under_a_used_spi_are_refused() {
             extended: true,
             inbound: (spi, keys()),
             outbound: (Spi::new(5_000).unwrap(), keys()),
+            answered: false,
             peer: None,
             aggregation: None,
         };
@@ -420,6 +424,40 @@ fn a_rekey_loses_no_packet_whichever_end_installs_first() {
     let (reply, _) = seal(&mut tunnel.server, &down(2)).unwrap().unwrap();
     assert_eq!(Spi::of(&reply).unwrap(), spi(1, 2));
     assert_eq!(open(&mut tunnel.client, &reply, server_address()).unwrap(), down(2));
+}
+
+#[test]
+fn who_answered_a_rekeying_sends_by_the_older_keys_until_it_hears_the_new_or_the_older_are_gone() {
+    for heard in [true, false] {
+        let mut tunnel = met(Suite::Aes256Gcm, true);
+        tunnel.answered = true;
+        tunnel.rekey(Suite::Aes256Gcm, true);
+        let by = |sad: &mut Sad<u32>, packet: &[u8], after: Duration| {
+            Spi::of(&seal_at(NOW + after, sad, packet).unwrap().unwrap().0).unwrap()
+        };
+        // Its peer may be long in hearing the answer.
+        let hour = Duration::from_secs(3_600);
+        for after in [Duration::ZERO, Sad::<u32>::SETTLE, hour] {
+            assert_eq!(by(&mut tunnel.server, &down(1), after), spi(1, 1), "{after:?}");
+        }
+        // Who asked knows that the other has them.
+        let settled = Sad::<u32>::SETTLE;
+        let just_before = settled - Duration::from_nanos(1);
+        assert_eq!(by(&mut tunnel.client, &up(1), just_before), spi(SLOT, 1));
+        assert_eq!(by(&mut tunnel.client, &up(1), settled), spi(SLOT, 2));
+        if heard {
+            // Who cannot seal by them says nothing.
+            let (by_new, _) = seal_at(NOW + settled, &mut tunnel.client, &up(2)).unwrap().unwrap();
+            let mut forged = by_new.clone();
+            *forged.last_mut().unwrap() ^= 1;
+            assert_eq!(open(&mut tunnel.server, &forged, client_address()), Err(DropReason::AuthFailed));
+            assert_eq!(by(&mut tunnel.server, &down(1), hour), spi(1, 1));
+            open(&mut tunnel.server, &by_new, client_address()).unwrap();
+        } else {
+            tunnel.server.delete(spi(SLOT, 1)).unwrap();
+        }
+        assert_eq!(by(&mut tunnel.server, &down(2), Duration::ZERO), spi(1, 2), "{heard}");
+    }
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Two {
             extended,
             inbound: (Spi::new(SPI).unwrap(), keys(0)),
             outbound: (Spi::new(THEIRS).unwrap(), keys(1)),
+            answered: false,
             peer: None,
             aggregation: None,
         };

@@ -438,7 +438,16 @@ impl Gate {
         for _ in 0..TURN {
             let Ok(Some(message)) = self.peers.keyer.hear::<KeyerToVault>() else { break };
             match message {
-                KeyerToVault::Install { session, cipher, esn, inbound, outbound, peer, aggregation } => {
+                KeyerToVault::Install {
+                    session,
+                    cipher,
+                    esn,
+                    inbound,
+                    outbound,
+                    answered,
+                    peer,
+                    aggregation,
+                } => {
                     let spi = inbound.spi;
                     if aggregation.is_some() {
                         let reason = Refusal::Aggregation;
@@ -447,7 +456,8 @@ impl Gate {
                     }
                     let peer = peer.and_then(|peer| self.reach(peer));
                     let now = self.began.elapsed();
-                    let question = ToStack::Install { now, session, cipher, esn, inbound, outbound, peer };
+                    let question =
+                        ToStack::Install { now, session, cipher, esn, inbound, outbound, answered, peer };
                     let refused = match self.both(&question)? {
                         (FromStack::Installed(Ok(())), FromStack::Installed(Ok(()))) => None,
                         (FromStack::Installed(Err(reason)), FromStack::Installed(Err(_))) => Some(reason),

@@ -53,10 +53,28 @@ fn what_anybody_may_send_passes_nowhere_and_is_no_disagreement() {
 /// Changes one bit of a key on its way to one of the stacks.
 fn spoil(inbound: bool) -> impl FnMut(ToStack) -> ToStack + Send + 'static {
     move |question| match question {
-        ToStack::Install { now, session, cipher, esn, inbound: arriving, outbound: leaving, peer } => {
+        ToStack::Install {
+            now,
+            session,
+            cipher,
+            esn,
+            inbound: arriving,
+            outbound: leaving,
+            answered,
+            peer,
+        } => {
             let (arriving, leaving) =
                 if inbound { (other_key(&arriving), leaving) } else { (arriving, other_key(&leaving)) };
-            ToStack::Install { now, session, cipher, esn, inbound: arriving, outbound: leaving, peer }
+            ToStack::Install {
+                now,
+                session,
+                cipher,
+                esn,
+                inbound: arriving,
+                outbound: leaving,
+                answered,
+                peer,
+            }
         }
         other => other,
     }

@@ -5,7 +5,7 @@ use crate::exchanges::methods;
 use crate::keyer::{Keyer, Timer};
 use levee_esp::{Spi, Steering};
 use levee_ike::{
-    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, Resource,
+    ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, Resource, Role,
     SecurityLabel, Selector,
 };
 use levee_ipc::Secret;
@@ -446,7 +446,10 @@ impl Keyer {
         let inbound = Sa { spi: child.inbound, keying_material: material(&child.inbound_keys)? };
         let outbound = Sa { spi: child.outbound, keying_material: material(&child.outbound_keys)? };
         let (esn, peer) = (child.suite.esn, Some(child.path.remote));
-        vault.send(KeyerToVault::Install { session, cipher, esn, inbound, outbound, peer, aggregation });
+        let answered = child.role == Role::Responder && child.rekeys.is_some();
+        let keys =
+            KeyerToVault::Install { session, cipher, esn, inbound, outbound, answered, peer, aggregation };
+        vault.send(keys);
         vault.is_open().then_some((label, carriage))
     }
 

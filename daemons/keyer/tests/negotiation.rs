@@ -118,6 +118,20 @@ fn a_session_that_ends_while_its_keys_are_being_replaced_has_none_left_on_either
 }
 
 #[test]
+fn a_vault_hears_of_new_keys_whether_the_peer_asked_for_them_in_others_place() {
+    let (pair, there, here) = Pair::agreed();
+    // The first are in nobody's place, whoever asked for them.
+    assert_eq!((there.answered, here.answered), (false, false));
+    pair.at_workstation.send(&VaultToKeyer::Expiring { spi: here.inbound.0, session: session(1) }).unwrap();
+    pair.answer("SECRET", Some(record(1, "SECRET")));
+    let (there, here) = (keys(&pair.secret), keys(&pair.at_workstation));
+    assert_eq!((there.answered, here.answered), (true, false));
+    pair.secret.send(&VaultToKeyer::Expiring { spi: there.inbound.0, session: session(1) }).unwrap();
+    let (here, there) = (keys(&pair.at_workstation), keys(&pair.secret));
+    assert_eq!((there.answered, here.answered), (false, true));
+}
+
+#[test]
 fn a_workstation_that_begins_anew_says_so_and_what_it_had_before_is_erased_at_once() {
     let (pair, there, _) = Pair::agreed();
     pair.workstation.process.kill().unwrap();

@@ -41,8 +41,8 @@ pub fn install(
     session: SessionId,
     cipher: Cipher,
     extended: bool,
-    inbound: &vault::Sa,
-    outbound: &vault::Sa,
+    [inbound, outbound]: [&vault::Sa; 2],
+    answered: bool,
     peer: Option<Outer>,
     aggregation: Option<vault::Aggregation>,
 ) -> Result<Install<SessionId>, Refusal> {
@@ -57,7 +57,7 @@ pub fn install(
         fragment,
     });
     let (inbound, outbound) = (half(inbound)?, half(outbound)?);
-    Ok(Install { session, extended, inbound, outbound, peer, aggregation })
+    Ok(Install { session, extended, inbound, outbound, answered, peer, aggregation })
 }
 
 /// Why the pair was not taken, in the keyer's terms.

@@ -267,10 +267,9 @@ impl Plane {
         let to = To { peer: lane.peer(), ecn: ecn::of(packet), session: lane.session() };
         let count = segments.map_or(1, |segments| segments.count());
         while self.gone < count {
-            if self.pieces >= TURN_PIECES {
+            if !next_piece(&mut self.pieces) {
                 return Err(Stop::Over);
             }
-            self.pieces += 1;
             let number = self.gone;
             let length = segments.map_or(packet.len(), |segments| segments.length(number));
             if !self.batch.takes(to, levee_esp::sealed_length(length)) {
@@ -500,6 +499,7 @@ mod tests {
             extended: true,
             inbound: sa(inbound),
             outbound: sa(outbound),
+            answered: false,
             peer: Some(peer),
             aggregation: None,
         };

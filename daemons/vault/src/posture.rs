@@ -104,6 +104,7 @@ mod tests {
             extended: true,
             inbound,
             outbound,
+            answered: false,
             peer: None,
             aggregation: None,
         };

@@ -320,14 +320,31 @@ impl Vault {
         for _ in 0..TURN {
             let Ok(Some(message)) = self.peers.keyer.hear::<KeyerToVault>() else { return };
             match message {
-                KeyerToVault::Install { session, cipher, esn, inbound, outbound, peer, aggregation } => {
+                KeyerToVault::Install {
+                    session,
+                    cipher,
+                    esn,
+                    inbound,
+                    outbound,
+                    answered,
+                    peer,
+                    aggregation,
+                } => {
                     let spi = inbound.spi;
                     let peer = peer.and_then(|peer| self.reach(peer));
                     let now = self.now();
                     let allowed = self.ciphers.allow(session, cipher).then_some(()).ok_or(Refusal::Cipher);
                     let installed = allowed
                         .and_then(|()| {
-                            convert::install(session, cipher, esn, &inbound, &outbound, peer, aggregation)
+                            convert::install(
+                                session,
+                                cipher,
+                                esn,
+                                [&inbound, &outbound],
+                                answered,
+                                peer,
+                                aggregation,
+                            )
                         })
                         .and_then(|pair| {
                             self.plane.sad.install(now, pair, &self.libraries).map_err(convert::refusal)

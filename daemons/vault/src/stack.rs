@@ -61,8 +61,9 @@ impl tunnel::Stack for Stack {
                 self.sad.close_session(id);
                 FromStack::Taken(true)
             }
-            ToStack::Install { now, session, cipher, esn, inbound, outbound, peer } => {
-                let pair = convert::install(session, cipher, esn, &inbound, &outbound, peer.map(place), None);
+            ToStack::Install { now, session, cipher, esn, inbound, outbound, answered, peer } => {
+                let sas = [&inbound, &outbound];
+                let pair = convert::install(session, cipher, esn, sas, answered, peer.map(place), None);
                 let install = |pair| self.sad.install(now, pair, &LIBRARY).map_err(convert::refusal);
                 FromStack::Installed(pair.and_then(install))
             }
@@ -233,6 +234,7 @@ mod tests {
             extended: true,
             inbound: sa(SPIS[1]),
             outbound: sa(SPIS[0]),
+            answered: false,
             peer: Some(place(peer())),
             aggregation: None,
         };
@@ -249,8 +251,12 @@ mod tests {
     }
 
     fn install() -> ToStack {
+        install_as(SPIS, false)
+    }
+
+    fn install_as([inbound, outbound]: [u32; 2], answered: bool) -> ToStack {
         let sa = |spi: u32| Sa { spi, keying_material: Secret::new(key(spi)).unwrap() };
-        let (inbound, outbound, peer) = (sa(SPIS[0]), sa(SPIS[1]), Some(peer()));
+        let (inbound, outbound, peer) = (sa(inbound), sa(outbound), Some(peer()));
         ToStack::Install {
             now: NOW,
             session: id(),
@@ -258,6 +264,7 @@ mod tests {
             esn: true,
             inbound,
             outbound,
+            answered,
             peer,
         }
     }
@@ -268,9 +275,13 @@ mod tests {
 
     /// What becomes of these packets, in words; nothing of them stays, and no keys are near their end.
     fn leave(stack: &mut Stack, all: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
+        leave_at(NOW, stack, all)
+    }
+
+    fn leave_at(now: Duration, stack: &mut Stack, all: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
         let mut packets = Items::new();
         assert!(all.iter().all(|packet| packets.add((), packet)));
-        let answer = stack.answer(ToStack::Packets { now: NOW, packets }).unwrap();
+        let answer = stack.answer(ToStack::Packets { now, packets }).unwrap();
         assert!(stack.used == 0 && stack.buffer.iter().all(|octet| *octet == 0), "it is erased");
         let FromStack::Sealed { outgoing, expiring } = answer else { panic!("{answer:?}") };
         assert!(expiring.is_empty());
@@ -321,6 +332,22 @@ mod tests {
         assert_eq!(leave(&mut stack, &[&allowed]), [(said(Outgoing::Wanted(id())), vec![])]);
         assert!(taken(&mut stack, ToStack::Close(id())));
         assert_eq!(leave(&mut stack, &[&allowed]), [(said(Outgoing::Nothing), vec![])]);
+    }
+
+    #[test]
+    fn keys_that_the_peer_asked_for_wait_to_be_heard_and_others_for_no_more_than_a_moment() {
+        let allowed = packet([1, 2], [80, 9]);
+        for (answered, then) in [(false, 0x400_u32), (true, SPIS[1])] {
+            let mut stack = Stack::new();
+            assert!(taken(&mut stack, ToStack::Open(record((80, 80)))));
+            stack.answer(install()).unwrap();
+            stack.answer(install_as([0x300, 0x400], answered)).unwrap();
+            for (after, by) in [(Duration::ZERO, SPIS[1]), (Duration::from_secs(60), then)] {
+                let left = leave_at(NOW + after, &mut stack, &[&allowed]);
+                let spi = left.first().and_then(|(_, bytes)| bytes.first_chunk::<4>().copied());
+                assert_eq!(spi.map(u32::from_be_bytes), Some(by), "{answered} {after:?}");
+            }
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ fn keys(number: u64) -> KeyerToVault {
         esn: true,
         inbound: sa(),
         outbound: sa(),
+        answered: false,
         peer: None,
         aggregation: None,
     }

@@ -268,6 +268,7 @@ fn a_session_within_the_second_tunnel_has_no_packet_and_no_key_by_another_way() 
             esn: true,
             inbound: levee_ipc::vault::Sa { spi: spi(n), keying_material: secret(true) },
             outbound: levee_ipc::vault::Sa { spi: 0x00a0_0000 | n, keying_material: secret(false) },
+            answered: false,
             peer: peer.map(|peer| peer.parse().unwrap()),
             aggregation: None,
         };

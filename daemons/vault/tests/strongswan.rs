@@ -149,6 +149,7 @@ impl World {
                 esn: false,
                 inbound: sa(child.inbound, &child.inbound_keys),
                 outbound: sa(child.outbound, &child.outbound_keys),
+                answered: false,
                 peer: Some(child.path.remote),
                 aggregation: None,
             })

@@ -2,12 +2,13 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use levee_ipc::vault::Cipher;
@@ -48,6 +49,35 @@ fn every_suite(vnet: bool) {
         let drops = ["auth-failed", "malformed", "not-taken", "oversize", "replay", "selector", "no-peer"];
         assert!(drops.iter().all(|&name| counters[name] == 0), "{counters:?}");
     }
+}
+
+#[test]
+fn keys_that_the_peer_asked_for_in_others_place_are_used_when_it_is_heard_by_them() {
+    let mut bench = Bench::up(false);
+    assert!(bench.ping(5 * SECOND));
+    bench.answered = true;
+    let (new, _) = bench.keys(session(1), Cipher::Aes256Gcm, true);
+    let down = |bench: &Bench| {
+        let from = ns::in_net(bench.server.compartment.as_fd(), || UdpSocket::bind((SERVER_INNER, 0)));
+        from.unwrap().unwrap().send_to(b"down", (CLIENT_INNER, 9)).unwrap();
+    };
+    let sent = |bench: &Bench| {
+        let report = bench.server.vault.report();
+        report.sas.iter().map(|sa| (sa.inbound_spi == new, sa.packets.1)).collect::<BTreeMap<_, _>>()
+    };
+    // Longer than keys of another kind would wait.
+    std::thread::sleep(Duration::from_millis(700));
+    let before = sent(&bench)[&false];
+    down(&bench);
+    let until = Instant::now() + 5 * SECOND;
+    while sent(&bench)[&false] == before && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(sent(&bench)[&false] > before, "{:?}", sent(&bench));
+    assert_eq!(sent(&bench)[&true], 0, "{:?}", sent(&bench));
+    // The client, which asked, sends by the new ones.
+    assert!(bench.ping(5 * SECOND));
+    assert!(sent(&bench)[&true] > 0, "{:?}", sent(&bench));
 }
 
 #[test]

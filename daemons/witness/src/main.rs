@@ -45,7 +45,7 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             second.close_session(id);
             FromStack::Taken(true)
         }
-        ToStack::Install { now: _, session, cipher, esn, inbound, outbound, peer } => {
+        ToStack::Install { now: _, session, cipher, esn, inbound, outbound, answered: _, peer } => {
             let suite = match cipher {
                 Cipher::Aes128Gcm => levee_esp::Suite::Aes128Gcm,
                 Cipher::Aes256Gcm => levee_esp::Suite::Aes256Gcm,

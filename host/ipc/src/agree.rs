@@ -191,6 +191,8 @@ pub enum ToStack {
         inbound: Sa,
         /// Packets that leave.
         outbound: Sa,
+        /// As in [`KeyerToVault::Install`](crate::vault::KeyerToVault::Install).
+        answered: bool,
         /// Where the peer is, if known.
         peer: Option<Outer>,
     },

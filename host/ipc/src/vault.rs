@@ -216,8 +216,10 @@ pub enum KeyerToVault {
         esn: bool,
         /// Packets that arrive.
         inbound: Sa,
-        /// Packets that leave; they leave under the newest pair.
+        /// Packets that leave.
         outbound: Sa,
+        /// The peer asked for it in an older pair's place: packets leave by the older until something has come by this (RFC 7296 2.8).
+        answered: bool,
         /// The peer's outer address, where it is known before its first packet.
         peer: Option<SocketAddr>,
         /// AGGFRAG payloads (RFC 9347), if both ends agreed on them.

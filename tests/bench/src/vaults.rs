@@ -157,8 +157,16 @@ impl Vault {
         aggregation: Option<Aggregation>,
     ) -> io::Result<()> {
         let cipher = Cipher::Aes256Gcm;
-        let message =
-            KeyerToVault::Install { session, cipher, esn: true, inbound, outbound, peer, aggregation };
+        let message = KeyerToVault::Install {
+            session,
+            cipher,
+            esn: true,
+            inbound,
+            outbound,
+            answered: false,
+            peer,
+            aggregation,
+        };
         self.keyer.send(&message).map_err(other)?;
         loop {
             match hear(&self.keyer)? {

@@ -66,6 +66,7 @@ pub fn run(input: &[u8]) {
         extended: options & 8 != 0,
         inbound: (spi, keys()),
         outbound: (spi, keys()),
+        answered: false,
         peer: None,
         aggregation: None,
     };

@@ -124,6 +124,7 @@ impl Ends {
                 extended: true,
                 inbound: (spi(inbound), keys()),
                 outbound: (spi(outbound), keys()),
+                answered: false,
                 peer: Some(peer),
                 aggregation: None,
             };

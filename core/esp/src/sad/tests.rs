@@ -33,7 +33,8 @@ fn after(sequence: u64, aggregation: Option<Aggregation>) -> Sad<u32> {
         let keys = || SaKeys::new(Suite::Aes128Gcm, &[1; 20]).unwrap();
         let peer = Some(Outer { address: SocketAddr::from(([192, 0, 2, 1], 4_500)), socket: 0 });
         let (inbound, outbound) = ((spi(id), keys()), (spi(id), keys()));
-        let pair = Install { session: id, extended: false, inbound, outbound, peer, aggregation };
+        let pair =
+            Install { session: id, extended: false, inbound, outbound, answered: false, peer, aggregation };
         sad.install(NOW, pair, &InClear).unwrap();
     }
     sad.pairs.iter_mut().flatten().for_each(|pair| pair.outbound.after(sequence));

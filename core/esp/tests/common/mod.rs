@@ -80,6 +80,8 @@ pub struct Tunnel {
     pub next: u32,
     /// Of the pairs to come.
     pub aggregation: Option<Aggregation>,
+    /// The server has answered the client's rekeying.
+    pub answered: bool,
 }
 
 impl Tunnel {
@@ -90,6 +92,7 @@ impl Tunnel {
             client: Sad::new(Side::Workstation),
             next: 1,
             aggregation: None,
+            answered: false,
         };
         let mirror = selectors.iter().map(mirrored).collect();
         let policy = |rows| SessionPolicy { inner: inner(), selectors: SelectorSet::new(rows), only: None };
@@ -118,6 +121,7 @@ impl Tunnel {
             extended,
             inbound: (to_server, keys(true)),
             outbound: (to_client, keys(false)),
+            answered: self.answered,
             peer: None,
             aggregation: self.aggregation,
         };
@@ -126,6 +130,7 @@ impl Tunnel {
             extended,
             inbound: (to_client, keys(false)),
             outbound: (to_server, keys(true)),
+            answered: false,
             peer: Some(server_address()),
             aggregation: self.aggregation,
         };
@@ -137,8 +142,16 @@ impl Tunnel {
 
 /// Routes and seals; `None` when it has to wait.
 pub fn seal(sad: &mut Sad<u32>, packet: &[u8]) -> Result<Option<(Vec<u8>, Outer)>, levee_esp::DropReason> {
+    seal_at(NOW, sad, packet)
+}
+
+pub fn seal_at(
+    now: Duration,
+    sad: &mut Sad<u32>,
+    packet: &[u8],
+) -> Result<Option<(Vec<u8>, Outer)>, levee_esp::DropReason> {
     let inner = Inner::parse(packet)?;
-    match sad.route(NOW, &inner)? {
+    match sad.route(now, &inner)? {
         Route::Wait(_) => Ok(None),
         Route::Gather(_) => panic!("no AGGFRAG here"),
         Route::Through(mut lane) => {

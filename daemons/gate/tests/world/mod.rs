@@ -282,6 +282,7 @@ impl World {
             esn,
             inbound: sa(spis.0, &material[0]),
             outbound: sa(spis.1, &material[1]),
+            answered: false,
             peer: None,
             aggregation: None,
         };
@@ -293,6 +294,7 @@ impl World {
             extended: esn,
             inbound: half(spis.1, &material[1]),
             outbound: half(spis.0, &material[0]),
+            answered: false,
             peer: Some(peer),
             aggregation: None,
         };

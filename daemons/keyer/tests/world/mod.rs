@@ -331,6 +331,8 @@ pub struct Keys {
     pub inbound: (u32, Vec<u8>),
     pub outbound: (u32, Vec<u8>),
     pub cipher: Cipher,
+    /// The peer asked for them in others' place.
+    pub answered: bool,
     pub peer: Option<SocketAddr>,
     pub aggregation: Option<Aggregation>,
 }
@@ -359,10 +361,10 @@ pub fn silent(vault: &Channel, within: Duration) -> bool {
 /// The next keys that a vault gets; it says that it has them.
 pub fn keys(vault: &Channel) -> Keys {
     match told(vault) {
-        KeyerToVault::Install { session, cipher, inbound, outbound, peer, aggregation, .. } => {
+        KeyerToVault::Install { session, cipher, inbound, outbound, answered, peer, aggregation, .. } => {
             let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
             let (inbound, outbound) = (of(inbound), of(outbound));
-            let keys = Keys { session, inbound, outbound, cipher, peer, aggregation };
+            let keys = Keys { session, inbound, outbound, cipher, answered, peer, aggregation };
             vault.send(&VaultToKeyer::Installed { spi: keys.inbound.0 }).unwrap();
             keys
         }

@@ -214,6 +214,8 @@ pub fn material_length(cipher: Cipher) -> u32 {
 pub struct Bench {
     pub server: Host,
     pub client: Host,
+    /// The client asked for the keys to come in the older ones' place.
+    pub answered: bool,
     next: u32,
 }
 
@@ -321,12 +323,12 @@ impl Bench {
         };
         let server = host(server_outer, server_inner, Place::Server);
         let client = host(client_outer, client_inner, Place::Workstation);
-        Self { server, client, next: 1 }
+        Self { server, client, answered: false, next: 1 }
     }
 
     /// A bench of hosts that are there.
     pub fn of(server: Host, client: Host) -> Self {
-        Self { server, client, next: 1 }
+        Self { server, client, answered: false, next: 1 }
     }
 
     pub fn slot(place: Place) -> u16 {
@@ -413,9 +415,10 @@ impl Bench {
             Sa { spi, keying_material: Secret::new(bytes).unwrap() }
         };
         let [server, client] = aggregation;
-        for (vault, inbound, outbound, peer, aggregation) in [
-            (self.server.worker(worker), sa(spis.0, true), sa(spis.1, false), None, server),
-            (self.client.worker(worker), sa(spis.1, false), sa(spis.0, true), Some(by), client),
+        let answered = self.answered;
+        for (vault, inbound, outbound, answered, peer, aggregation) in [
+            (self.server.worker(worker), sa(spis.0, true), sa(spis.1, false), answered, None, server),
+            (self.client.worker(worker), sa(spis.1, false), sa(spis.0, true), false, Some(by), client),
         ] {
             let spi = inbound.spi;
             vault
@@ -426,6 +429,7 @@ impl Bench {
                     esn,
                     inbound,
                     outbound,
+                    answered,
                     peer,
                     aggregation,
                 })

@@ -39,6 +39,7 @@ pub fn install(vault: &Vault, session: SessionId, n: u32, spi: u32) -> VaultToKe
         esn: true,
         inbound: Sa { spi, keying_material: secret(true) },
         outbound: Sa { spi: 0x00a0_0000 | n, keying_material: secret(false) },
+        answered: false,
         peer: None,
         aggregation: None,
     };
@@ -90,6 +91,7 @@ impl Peer {
             extended: true,
             inbound: (Spi::new(0x00a0_0000 | n).unwrap(), keys(false)),
             outbound: (Spi::new(spi).unwrap(), keys(true)),
+            answered: false,
             peer: Some(Outer { address: server, socket: 0 }),
             aggregation: None,
         };

@@ -119,6 +119,7 @@ impl World {
             esn,
             inbound: sa(to_vault, 0),
             outbound: sa(to_guest, 1),
+            answered: false,
             peer: None,
             aggregation: None,
         };
