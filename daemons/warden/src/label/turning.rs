@@ -67,9 +67,7 @@ impl RunningLabel {
         // The machine's own process 1 sees to what is in a machine.
         let ended = std::mem::take(&mut self.ends) && self.machine.is_none();
         // It may be said again, by a sessiond that is new, while what was left still ends.
-        if ended {
-            self.left = Some(Instant::now() + CUT);
-        }
+        self.left = ended.then(|| Instant::now() + CUT).or(self.left);
     }
 
     /// Ends some of what was left.
