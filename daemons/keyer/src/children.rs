@@ -1,7 +1,7 @@
 //! Child SAs: which session's they are, and what their vaults are told. What is kept of one has no key in it.
 
 use crate::carriage::aggregation;
-use crate::exchanges::methods;
+use crate::exchanges::{encryptions, methods};
 use crate::keyer::{Keyer, Timer};
 use levee_esp::{Spi, Steering};
 use levee_ike::{
@@ -13,7 +13,7 @@ use levee_ipc::keyer::KeyRecord;
 use levee_ipc::vault::{Carriage, Cipher, KeyerToVault, Sa};
 use levee_ipc::warden::Place;
 use levee_policy::LabelName;
-use levee_policy::site::{Exchanges, Keying};
+use levee_policy::site::Keying;
 use levee_session::SessionId;
 use levee_sys::wipe::scrub_stack;
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,18 +135,13 @@ impl Children {
     }
 
     /// How keys are agreed at a label, where that was said.
-    fn moved(&self, label: &LabelName) -> Option<&Keying> {
+    pub(crate) fn keying(&self, label: &LabelName) -> Option<&Keying> {
         self.moved.get(label).map(|moved| &moved.keying)
     }
 
-    /// What keys at a label may be agreed by, where that was said.
-    pub(crate) fn exchanges(&self, label: &LabelName) -> Option<&Exchanges> {
-        self.moved(label).map(|keying| &keying.exchanges)
-    }
-
-    /// What keys may be agreed by, of each label of which that was said.
-    pub(crate) fn all_exchanges(&self) -> impl Iterator<Item = &Exchanges> + Clone {
-        self.moved.values().map(|moved| &moved.keying.exchanges)
+    /// The same of each label of which it was said.
+    pub(crate) fn all_keying(&self) -> impl Iterator<Item = &Keying> + Clone {
+        self.moved.values().map(|moved| &moved.keying)
     }
 
     /// The labels at which an IKE SA has children.
@@ -166,7 +161,7 @@ impl Children {
     /// How old keys of a session may become: by what it has itself and by what its label has.
     fn key_life(&self, session: SessionId) -> Option<Duration> {
         let record = self.record(session)?;
-        let label = self.moved(&record.label).and_then(|keying| keying.key_life);
+        let label = self.keying(&record.label).and_then(|keying| keying.key_life);
         record.key_life.into_iter().chain(label).min()
     }
 
@@ -437,7 +432,7 @@ impl Keyer {
         let by = |keying: &Keying| {
             child.suite.key_exchange.is_none_or(|it| methods(&keying.exchanges).contains(&it))
         };
-        if !self.suits(child.ike, &label) || !self.children.moved(&label).is_none_or(by) {
+        if !self.suits(child.ike, &label) || !self.children.keying(&label).is_none_or(by) {
             self.count("keys that a vault was not to have: they were agreed by what does not count any more");
             return None;
         }
@@ -532,8 +527,7 @@ impl Keyer {
     pub(crate) fn offer(&mut self, record: &KeyRecord) {
         let Ok(label) = SecurityLabel::new(record.label.as_str().as_bytes()) else { return };
         let ciphers = record.ciphers.as_deref().unwrap_or(Cipher::all());
-        let encryption: Vec<Encryption> = ciphers.iter().copied().map(encryption).collect();
-        self.endpoint.narrow(label, &encryption, None);
+        self.endpoint.narrow(label, &encryptions(ciphers), None);
     }
 
     /// Agrees keys at a label like this alone from now on. Where what is there may not be kept it is replaced, each pair while it carries
@@ -543,8 +537,8 @@ impl Keyer {
         let before = self.children.moved.get(&label).map(|moved| (&moved.keying, moved.since));
         let may_stay = |before: &Keying| before.ciphers == keying.ciphers && !keying.is_narrower_than(before);
         let kept = before.filter(|(before, _)| may_stay(before)).map(|(_, since)| since);
-        let encryption: Vec<Encryption> = keying.ciphers.iter().copied().map(encryption).collect();
-        self.endpoint.narrow(narrowed, &encryption, Some(&methods(&keying.exchanges)));
+        let by = encryptions(&keying.ciphers);
+        self.endpoint.narrow(narrowed, &by, Some(&methods(&keying.exchanges)));
         let now = self.now().monotonic;
         let there = self.children.all.iter().filter(|(_, child)| child.label == label && !child.stale);
         let there: Vec<(u32, IkeId)> = there.map(|(inbound, child)| (*inbound, child.ike)).collect();
@@ -645,15 +639,6 @@ impl Keyer {
     }
 }
 
-/// The same in IKE's words.
-fn encryption(cipher: Cipher) -> Encryption {
-    match cipher {
-        Cipher::Aes256Gcm => Encryption::Aes256Gcm16,
-        Cipher::Aes128Gcm => Encryption::Aes128Gcm16,
-        Cipher::ChaCha20Poly1305 => Encryption::ChaCha20Poly1305,
-    }
-}
-
 /// Key and salt as one, erased when dropped (RFC 4106 8.1).
 fn material(keys: &EspKeys) -> Option<Secret> {
     let mut all = Vec::with_capacity(keys.encryption.len().saturating_add(keys.salt.len()));
@@ -695,7 +680,7 @@ mod tests {
         ] {
             let mut children = children();
             let record = record(1, own);
-            let exchanges = Exchanges { curves: Vec::new(), ml_kem: false };
+            let exchanges = levee_policy::site::Exchanges { curves: Vec::new(), ml_kem: false };
             let keying = Keying { ciphers: Vec::new(), exchanges, key_life: labels };
             children.moved.insert(record.label.clone(), Moved { keying, since: Duration::ZERO });
             children.admit(record);
@@ -728,18 +713,5 @@ mod tests {
         assert!(!children.has(session) && children.count(session) == 0);
         assert_eq!(children.end(session), []);
         assert!(children.record(session).is_none());
-    }
-
-    #[test]
-    fn ciphers_have_one_name_in_ike_each() {
-        let all: Vec<Encryption> = Cipher::all().iter().copied().map(encryption).collect();
-        assert_eq!(all.len(), 3);
-        for (cipher, expected) in [
-            (Cipher::Aes128Gcm, Encryption::Aes128Gcm16),
-            (Cipher::Aes256Gcm, Encryption::Aes256Gcm16),
-            (Cipher::ChaCha20Poly1305, Encryption::ChaCha20Poly1305),
-        ] {
-            assert_eq!(encryption(cipher), expected);
-        }
     }
 }

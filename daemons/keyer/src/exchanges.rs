@@ -1,23 +1,23 @@
-//! What the keys of IKE SAs were agreed by, and what a label asks of the IKE SAs that its children are of. Where that is more, an IKE SA
-//! gets other keys first (CREATE_CHILD_SA for the IKE SA itself, RFC 7296 1.3.2), and then its children do.
+//! What the keys of IKE SAs were agreed by and are for, and what a label asks of the IKE SAs that its children are of. Where that is more, an
+//! IKE SA gets other keys first (CREATE_CHILD_SA for the IKE SA itself, RFC 7296 1.3.2), and then its children do.
 
 use crate::keyer::Keyer;
-use levee_ike::{Command, IkeId, IkeProposal, IkeSuite, KeyExchange};
+use levee_ike::{Command, Encryption, IkeId, IkeProposal, IkeSuite, KeyExchange};
 use levee_policy::LabelName;
-use levee_policy::site::{Exchange, Exchanges};
+use levee_policy::site::{Cipher, Exchange, Exchanges, Keying};
 use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A server's IKE SAs, by what their keys were agreed by.
+/// A server's IKE SAs, by what their keys were agreed by and are for.
 #[derive(Debug, Default)]
 pub struct Agreed {
     suites: BTreeMap<IkeId, IkeSuite>,
     /// Those that are about to get other keys, for the sake of what.
-    changing: BTreeMap<IkeId, Exchanges>,
+    changing: BTreeMap<IkeId, Keying>,
     /// Those that are not established yet, and at which label their peers want a child.
     soon: BTreeMap<IkeId, LabelName>,
     /// Those whose peers have not agreed to other keys, and for the sake of what.
-    refused: BTreeMap<IkeId, Exchanges>,
+    refused: BTreeMap<IkeId, Keying>,
     /// Children that are asked for when an IKE SA has other keys: of which sessions, at which worker.
     waiting: BTreeMap<IkeId, BTreeSet<(SessionId, Option<u16>)>>,
 }
@@ -38,7 +38,21 @@ impl Agreed {
     }
 }
 
-/// The same in IKE's words.
+/// What a cipher is called in IKE.
+fn encryption(cipher: Cipher) -> Encryption {
+    match cipher {
+        Cipher::Aes256Gcm => Encryption::Aes256Gcm16,
+        Cipher::Aes128Gcm => Encryption::Aes128Gcm16,
+        Cipher::ChaCha20Poly1305 => Encryption::ChaCha20Poly1305,
+    }
+}
+
+/// The same of all of them.
+pub fn encryptions(ciphers: &[Cipher]) -> Vec<Encryption> {
+    ciphers.iter().copied().map(encryption).collect()
+}
+
+/// What a curve is called in IKE.
 fn method(curve: Exchange) -> KeyExchange {
     match curve {
         Exchange::X25519 => KeyExchange::X25519,
@@ -47,7 +61,7 @@ fn method(curve: Exchange) -> KeyExchange {
     }
 }
 
-/// All of them.
+/// The same of all of them.
 pub fn methods(exchanges: &Exchanges) -> Vec<KeyExchange> {
     exchanges.curves.iter().copied().map(method).collect()
 }
@@ -57,34 +71,41 @@ fn is_ml_kem(method: KeyExchange) -> bool {
 }
 
 /// Whether an IKE SA that was agreed like this is what is asked for.
-fn suits(suite: &IkeSuite, exchanges: &Exchanges) -> bool {
-    methods(exchanges).contains(&suite.key_exchange)
-        && (!exchanges.ml_kem || suite.additional.iter().any(|(_, method)| is_ml_kem(*method)))
+fn suits(suite: &IkeSuite, keying: &Keying) -> bool {
+    encryptions(&keying.ciphers).contains(&suite.encryption)
+        && methods(&keying.exchanges).contains(&suite.key_exchange)
+        && (!keying.exchanges.ml_kem || suite.additional.iter().any(|(_, method)| is_ml_kem(*method)))
 }
 
 /// Those of these proposals, and that of each, by which nothing can be agreed but what is asked for.
-fn narrowed(proposals: &[IkeProposal], exchanges: &Exchanges) -> Vec<IkeProposal> {
-    let may = methods(exchanges);
+fn narrowed(proposals: &[IkeProposal], keying: &Keying) -> Vec<IkeProposal> {
+    let (by, methods) = (encryptions(&keying.ciphers), methods(&keying.exchanges));
     let narrow = |proposal: &IkeProposal| {
         let has_ml_kem =
             proposal.additional.iter().any(|step| !step.is_empty() && step.iter().all(|one| is_ml_kem(*one)));
-        let curves = proposal.key_exchange.iter().copied().filter(|one| may.contains(one));
-        let key_exchange: Vec<KeyExchange> = curves.collect();
-        (!key_exchange.is_empty() && (has_ml_kem || !exchanges.ml_kem))
-            .then(|| IkeProposal { key_exchange, ..proposal.clone() })
+        let mut narrow = proposal.clone();
+        narrow.encryption.retain(|one| by.contains(one));
+        narrow.key_exchange.retain(|one| methods.contains(one));
+        let some = !narrow.encryption.is_empty() && !narrow.key_exchange.is_empty();
+        (some && (has_ml_kem || !keying.exchanges.ml_kem)).then_some(narrow)
     };
     proposals.iter().filter_map(narrow).collect()
 }
 
-/// The same proposals, with what more of these ask for before what fewer do: IKE SAs that are made from now on seldom need other keys.
+/// The same proposals, with curves that more of these ask for before those that fewer do, and ciphers that none asks for behind all others: IKE
+/// SAs that are made from now on seldom need other keys. No label has another sealed by less than the site prefers.
 fn preferring<'a>(
     proposals: &[IkeProposal],
-    asked: impl Iterator<Item = &'a Exchanges> + Clone,
+    asked: impl Iterator<Item = &'a Keying> + Clone,
 ) -> Vec<IkeProposal> {
     let prefer = |proposal: &IkeProposal| {
         let mut preferred = proposal.clone();
-        let refused = |one: &KeyExchange| asked.clone().filter(|these| !methods(these).contains(one)).count();
-        preferred.key_exchange.sort_by_key(refused);
+        preferred
+            .encryption
+            .sort_by_key(|one| asked.clone().all(|these| !encryptions(&these.ciphers).contains(one)));
+        preferred.key_exchange.sort_by_key(|one| {
+            asked.clone().filter(|these| !methods(&these.exchanges).contains(one)).count()
+        });
         preferred
     };
     proposals.iter().map(prefer).collect()
@@ -93,21 +114,21 @@ fn preferring<'a>(
 impl Keyer {
     /// Whether children at this label may be of this IKE SA. Where nothing was said of the label, what there is of proposals says so.
     pub(crate) fn suits(&self, ike: IkeId, label: &LabelName) -> bool {
-        let Some(exchanges) = self.children.exchanges(label) else { return true };
-        self.agreed.suites.get(&ike).is_some_and(|suite| suits(suite, exchanges))
+        let Some(keying) = self.children.keying(label) else { return true };
+        self.agreed.suites.get(&ike).is_some_and(|suite| suits(suite, keying))
     }
 
     /// Whether its peer has not agreed to the keys that the label asks for now.
     pub(crate) fn refuses(&self, ike: IkeId, label: &LabelName) -> bool {
         let refused = self.agreed.refused.get(&ike);
-        refused.is_some_and(|refused| Some(refused) == self.children.exchanges(label))
+        refused.is_some_and(|refused| Some(refused) == self.children.keying(label))
     }
 
     /// An IKE SA with children at this label gets no keys any more that the label does not allow, and others where it has such. Whether
     /// it has.
     pub(crate) fn hold_to(&mut self, ike: IkeId, label: &LabelName) -> bool {
-        let Some(exchanges) = self.children.exchanges(label).cloned() else { return true };
-        let proposals = Some(narrowed(&self.endpoint.config().ike, &exchanges));
+        let Some(keying) = self.children.keying(label).cloned() else { return true };
+        let proposals = Some(narrowed(&self.endpoint.config().ike, &keying));
         let narrow = self.command(Command::NarrowIke { ike, proposals });
         if narrow.is_err() {
             self.agreed.soon.insert(ike, label.clone());
@@ -117,10 +138,10 @@ impl Keyer {
         }
         if narrow.is_ok()
             && !self.refuses(ike, label)
-            && self.agreed.changing.get(&ike) != Some(&exchanges)
+            && self.agreed.changing.get(&ike) != Some(&keying)
             && self.command(Command::RekeyIke { ike }).is_ok()
         {
-            self.agreed.changing.insert(ike, exchanges);
+            self.agreed.changing.insert(ike, keying);
         }
         false
     }
@@ -132,7 +153,7 @@ impl Keyer {
 
     /// Begins and answers with what more labels allow.
     pub(crate) fn prefer(&mut self) {
-        let proposals = preferring(&self.proposals, self.children.all_exchanges());
+        let proposals = preferring(&self.proposals, self.children.all_keying());
         self.endpoint.propose(proposals);
     }
 
@@ -162,10 +183,10 @@ impl Keyer {
 
     /// It has the keys that it had.
     pub(crate) fn not_agreed_anew(&mut self, ike: IkeId) {
-        if let Some(exchanges) = self.agreed.changing.remove(&ike) {
-            self.agreed.refused.insert(ike, exchanges);
+        if let Some(keying) = self.agreed.changing.remove(&ike) {
+            self.agreed.refused.insert(ike, keying);
             self.agreed.waiting.remove(&ike);
-            self.count("IKE: a peer does not agree to the key exchanges that are asked for now");
+            self.count("IKE: a peer does not agree to the ciphers and key exchanges that are asked for now");
         }
     }
 }
@@ -173,10 +194,17 @@ impl Keyer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ike::{Encryption, Prf};
+    use levee_ike::Prf;
+    use std::time::Duration;
 
-    fn exchanges(curves: &[Exchange], ml_kem: bool) -> Exchanges {
-        Exchanges { curves: curves.to_vec(), ml_kem }
+    /// By any cipher.
+    fn by(curves: &[Exchange], ml_kem: bool) -> Keying {
+        sealed(Cipher::all(), curves, ml_kem)
+    }
+
+    fn sealed(ciphers: &[Cipher], curves: &[Exchange], ml_kem: bool) -> Keying {
+        let exchanges = Exchanges { curves: curves.to_vec(), ml_kem };
+        Keying { ciphers: ciphers.to_vec(), exchanges, key_life: Some(Duration::from_secs(60)) }
     }
 
     fn suite(key_exchange: KeyExchange, additional: &[KeyExchange]) -> IkeSuite {
@@ -190,10 +218,21 @@ mod tests {
     }
 
     #[test]
+    fn ciphers_have_one_name_in_ike_each() {
+        assert_eq!(encryptions(Cipher::all()).len(), 3);
+        for (cipher, expected) in [
+            (Cipher::Aes128Gcm, Encryption::Aes128Gcm16),
+            (Cipher::Aes256Gcm, Encryption::Aes256Gcm16),
+            (Cipher::ChaCha20Poly1305, Encryption::ChaCha20Poly1305),
+        ] {
+            assert_eq!(encryptions(&[cipher]), [expected]);
+        }
+    }
+
+    #[test]
     fn an_ike_sa_suits_by_its_curve_and_by_ml_kem_of_any_size_where_that_is_asked_for() {
         use KeyExchange::{MlKem768, MlKem1024, P256, P384, X25519};
-        let (two, with) =
-            (exchanges(&[Exchange::P384, Exchange::X25519], false), exchanges(&[Exchange::P384], true));
+        let (two, with) = (by(&[Exchange::P384, Exchange::X25519], false), by(&[Exchange::P384], true));
         for (suite, plain, hybrid) in [
             (suite(P384, &[]), true, false),
             (suite(X25519, &[]), true, false),
@@ -205,6 +244,29 @@ mod tests {
             (suite(X25519, &[MlKem1024]), true, false),
         ] {
             assert_eq!((suits(&suite, &two), suits(&suite, &with)), (plain, hybrid), "{suite:?}");
+        }
+    }
+
+    #[test]
+    fn an_ike_sa_suits_where_it_is_sealed_by_what_is_left() {
+        let curves = [Exchange::P384];
+        for (ciphers, suit) in [
+            (&[Cipher::Aes256Gcm][..], true),
+            (&[Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm], true),
+            (&[Cipher::Aes128Gcm], false),
+            (&[Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305], false),
+            (&[], false),
+        ] {
+            let keying = sealed(ciphers, &curves, false);
+            assert_eq!(suits(&suite(KeyExchange::P384, &[]), &keying), suit, "{ciphers:?}");
+        }
+        for (encryption, cipher) in [
+            (Encryption::Aes128Gcm16, Cipher::Aes128Gcm),
+            (Encryption::ChaCha20Poly1305, Cipher::ChaCha20Poly1305),
+        ] {
+            let suite = IkeSuite { encryption, ..suite(KeyExchange::P384, &[]) };
+            assert!(suits(&suite, &sealed(&[cipher], &curves, false)), "{cipher:?}");
+            assert!(!suits(&suite, &sealed(&[Cipher::Aes256Gcm], &curves, false)), "{cipher:?}");
         }
     }
 
@@ -221,29 +283,52 @@ mod tests {
             hybrid(&[]),
             IkeProposal::default(),
         ];
-        let shape = |asked: &Exchanges| {
+        let shape = |asked: &Keying| {
             let narrowed = narrowed(&all, asked);
             narrowed.iter().map(|one| (one.key_exchange.clone(), one.additional.len())).collect::<Vec<_>>()
         };
-        assert_eq!(shape(&exchanges(&[Exchange::P384], true)), [(vec![KeyExchange::P384], 1)]);
+        assert_eq!(shape(&by(&[Exchange::P384], true)), [(vec![KeyExchange::P384], 1)]);
         let both = vec![KeyExchange::X25519, KeyExchange::P384];
-        let asked = exchanges(&[Exchange::P384, Exchange::X25519], false);
+        let asked = by(&[Exchange::P384, Exchange::X25519], false);
         assert_eq!(shape(&asked), [(both.clone(), 1), (both.clone(), 1), (both.clone(), 1), (both, 0)]);
-        assert!(shape(&exchanges(&[], false)).is_empty());
+        assert!(shape(&by(&[], false)).is_empty());
+        // By what they are sealed by, likewise, in the order that there was.
+        let curves = [Exchange::P384];
+        let sealed_by = |ciphers: &[Cipher]| {
+            let narrowed = narrowed(&all[3..], &sealed(ciphers, &curves, false));
+            narrowed.iter().map(|one| one.encryption.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(sealed_by(&[Cipher::ChaCha20Poly1305]), [[Encryption::ChaCha20Poly1305]]);
+        let two = [Cipher::Aes128Gcm, Cipher::Aes256Gcm];
+        assert_eq!(sealed_by(&two), [[Encryption::Aes256Gcm16, Encryption::Aes128Gcm16]]);
+        assert!(sealed_by(&[]).is_empty());
     }
 
     #[test]
     fn what_all_labels_allow_is_preferred_and_all_that_there_was_stays() {
+        use Encryption::{Aes128Gcm16, Aes256Gcm16, ChaCha20Poly1305};
         use KeyExchange::{P256, P384, X25519};
-        let all = exchanges(&[Exchange::X25519, Exchange::P256, Exchange::P384], false);
-        let preferred = |asked: &[&Exchanges]| {
-            let proposals = preferring(&[IkeProposal::default()], asked.iter().copied());
-            proposals[0].key_exchange.clone()
+        let all = by(&[Exchange::X25519, Exchange::P256, Exchange::P384], false);
+        let preferred = |asked: &[&Keying]| {
+            let mut proposals = preferring(&[IkeProposal::default()], asked.iter().copied());
+            let IkeProposal { key_exchange, encryption, .. } = proposals.remove(0);
+            (key_exchange, encryption)
         };
-        assert_eq!(preferred(&[]), [X25519, P256, P384]);
-        assert_eq!(preferred(&[&all, &all]), [X25519, P256, P384]);
-        assert_eq!(preferred(&[&all, &exchanges(&[Exchange::P384], false)]), [P384, X25519, P256]);
-        let without = exchanges(&[Exchange::P384, Exchange::P256], true);
-        assert_eq!(preferred(&[&exchanges(&[Exchange::P384], false), &without]), [P384, P256, X25519]);
+        let curves = |asked: &[&Keying]| {
+            let (curves, ciphers) = preferred(asked);
+            assert_eq!(ciphers, IkeProposal::default().encryption);
+            curves
+        };
+        assert_eq!(curves(&[]), [X25519, P256, P384]);
+        assert_eq!(curves(&[&all, &all]), [X25519, P256, P384]);
+        assert_eq!(curves(&[&all, &by(&[Exchange::P384], false)]), [P384, X25519, P256]);
+        let without = by(&[Exchange::P384, Exchange::P256], true);
+        assert_eq!(curves(&[&by(&[Exchange::P384], false), &without]), [P384, P256, X25519]);
+        let chacha = Keying { ciphers: vec![Cipher::ChaCha20Poly1305], ..all.clone() };
+        let weaker = Keying { ciphers: vec![Cipher::ChaCha20Poly1305, Cipher::Aes128Gcm], ..all.clone() };
+        let ciphers = |asked: &[&Keying]| preferred(asked).1;
+        assert_eq!(ciphers(&[&all, &chacha]), [Aes256Gcm16, Aes128Gcm16, ChaCha20Poly1305]);
+        assert_eq!(ciphers(&[&chacha, &chacha]), [ChaCha20Poly1305, Aes256Gcm16, Aes128Gcm16]);
+        assert_eq!(ciphers(&[&weaker, &chacha]), [Aes128Gcm16, ChaCha20Poly1305, Aes256Gcm16]);
     }
 }

@@ -2,12 +2,12 @@
 
 mod world;
 
-use levee_ike::{Childless, Event, Identity, IkeProposal, IkeSuite, KeyExchange};
+use levee_ike::{Childless, Encryption, Event, Identity, IkeProposal, IkeSuite, KeyExchange};
 use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::vault::VaultToKeyer;
 use levee_ipc::warden::Place;
-use levee_policy::site::{Exchange, Keying};
+use levee_policy::site::{Cipher, Exchange, Keying};
 use std::time::Duration;
 use world::*;
 
@@ -119,6 +119,61 @@ fn an_ike_sa_of_another_curve_gets_new_keys_first_and_then_its_children_do() {
     keys(&site.vault);
     assert_eq!(site.deleted(), after.inbound.0);
     assert_eq!(site.suites().len(), 2, "{:?}", site.suites());
+}
+
+/// What the client's IKE SA was sealed by, and its children, the newest last.
+fn sealed_by(events: &[Event]) -> (Vec<Encryption>, Vec<Encryption>) {
+    let ike = |event: &Event| match event {
+        Event::IkeEstablished { suite, .. } | Event::IkeRekeyed { suite, .. } => Some(suite.encryption),
+        _ => None,
+    };
+    let child = |event: &Event| match event {
+        Event::ChildEstablished(child) => Some(child.suite.encryption),
+        _ => None,
+    };
+    (events.iter().filter_map(ike).collect(), events.iter().filter_map(child).collect())
+}
+
+#[test]
+fn an_ike_sa_of_another_cipher_gets_new_keys_first_and_then_its_children_do() {
+    use Encryption::{Aes256Gcm16, ChaCha20Poly1305};
+    let chacha = || Keying { ciphers: vec![Cipher::ChaCha20Poly1305], ..keying(&ALL, false) };
+    let mut site = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    let before = site.connect();
+    assert_eq!(sealed_by(&site.client.events), (vec![Aes256Gcm16], vec![Aes256Gcm16]));
+    site.tell(chacha());
+    site.children(2);
+    let both = vec![Aes256Gcm16, ChaCha20Poly1305];
+    assert_eq!(sealed_by(&site.client.events), (both.clone(), both));
+    let in_order = |event: &&Event| {
+        matches!(event, Event::IkeRekeyed { .. })
+            || matches!(event, Event::ChildEstablished(child) if child.suite.encryption == ChaCha20Poly1305)
+    };
+    let first = site.client.events.iter().find(in_order);
+    assert!(matches!(first, Some(Event::IkeRekeyed { .. })), "{first:?}");
+    keys(&site.vault);
+    assert_eq!(site.deleted(), before);
+    // Who comes later begins with it, and a peer has the IKE SA by nothing else.
+    let mut other = Site::new(vec![IkeProposal::default()], Childless::Allow);
+    other.tell(chacha());
+    other.connect();
+    assert_eq!(sealed_by(&other.client.events).0, [ChaCha20Poly1305]);
+    other.client.rekey_ike(vec![IkeProposal { encryption: vec![Aes256Gcm16], ..IkeProposal::default() }]);
+    other.client.until("a refusal", |events| {
+        events.iter().any(
+            |event| matches!(event, Event::IkeNotRekeyed { reason, .. } if reason == "NO_PROPOSAL_CHOSEN"),
+        )
+    });
+    // A client that has nothing of it in IKE gets no keys by it for its packets either.
+    let aes = IkeProposal { encryption: vec![Aes256Gcm16], ..IkeProposal::default() };
+    let mut site = Site::new(vec![aes], Childless::Allow);
+    site.connect();
+    site.tell(chacha());
+    let asker = &site.server.asker;
+    site.client.until("a word of it to sessiond", |_| readable(asker, Duration::ZERO));
+    assert!(silent(&site.vault, MOMENT));
+    site.server.counts("IKE: a peer does not agree to the ciphers and key exchanges that are asked for now");
+    assert_eq!(sealed_by(&site.client.events).1, [Aes256Gcm16]);
 }
 
 #[test]

@@ -158,17 +158,17 @@ pub enum Offers {
     /// X25519, and what else its defaults have.
     #[default]
     X25519,
-    /// The same, and P-384 behind X25519.
+    /// The same, P-384 behind X25519, and AES-128-GCM for IKE itself, too.
     TwoCurves,
     /// Those of CNSA alone.
     Cnsa,
 }
 
 fn connection(Peer { id, ppk, offers }: &Peer<'_>, labels: &[&str]) -> String {
-    let (groups, esp) = match offers {
-        Offers::X25519 => ("x25519", "aes256gcm16-aes128gcm16"),
-        Offers::TwoCurves => ("x25519-ecp384", "aes256gcm16-aes128gcm16"),
-        Offers::Cnsa => ("ecp384", "aes256gcm16"),
+    let (groups, ike, esp) = match offers {
+        Offers::X25519 => ("x25519", "aes256gcm16", "aes256gcm16-aes128gcm16"),
+        Offers::TwoCurves => ("x25519-ecp384", "aes256gcm16-aes128gcm16", "aes256gcm16-aes128gcm16"),
+        Offers::Cnsa => ("ecp384", "aes256gcm16", "aes256gcm16"),
     };
     let ppk = ppk.map(|id| format!("ppk_id = {id}\n  ppk_required = yes")).unwrap_or_default();
     let children: String = labels
@@ -186,7 +186,7 @@ fn connection(Peer { id, ppk, offers }: &Peer<'_>, labels: &[&str]) -> String {
   version = 2
   remote_addrs = 10.77.0.1
   vips = 0.0.0.0
-  proposals = aes256gcm16-prfsha384-{groups}
+  proposals = {ike}-prfsha384-{groups}
   {ppk}
   local {{ auth = pubkey\n certs = host.pem\n id = {id} }}
   remote {{ auth = pubkey\n id = server.harbour.example }}

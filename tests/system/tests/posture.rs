@@ -266,7 +266,12 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     assert!(fetch().ok().contains(LOW));
     posture(&world, &["set", "alert"]).ok();
     assert_eq!(suites(&world.status(), LOW), ["aes-128-gcm"]);
-    assert!(swan.sas().contains("AES_GCM_16-128/CURVE_25519"), "{}", swan.sas());
+    let sas = swan.sas();
+    assert!(sas.contains("AES_GCM_16-128/CURVE_25519"), "{sas}");
+    assert!(
+        sas.contains("ESTABLISHED") && sas.contains("AES_GCM_16-128/PRF_HMAC_SHA2_384"),
+        "IKE's own: {sas}"
+    );
     assert!(fetch().ok().contains(LOW));
 
     // Its IKE SA was agreed by another curve: it gets other keys first, and then its child does.

@@ -610,7 +610,7 @@ pub(super) const POSTURE: Section = Section {
             "ciphers",
             "a list of \"aes-256-gcm\", \"aes-128-gcm\" and \"chacha20-poly1305\"",
             "those of `[crypto] suites`",
-            "What tunnels are sealed by, the preferred first: some of those that `[crypto] suites` has.",
+            "What tunnels and IKE's own messages are sealed by, the preferred first: some of those that `[crypto] suites` has.",
         ),
         may(
             "exchanges",
