@@ -107,6 +107,8 @@ pub struct Pair<K> {
     settles: Option<Duration>,
     /// Something has arrived: the peer has the pair too.
     confirmed: bool,
+    /// The peer is about to erase it, or has.
+    retired: bool,
     packets: (u64, u64),
     bytes: (u64, u64),
 }
@@ -339,6 +341,7 @@ impl<K: Copy + Ord> Sad<K> {
             aggregation: aggregation.map(|aggregation| (aggregation, Box::new(Reassembler::new()))),
             settles: (!answered).then(|| now.saturating_add(Self::SETTLE)),
             confirmed: false,
+            retired: false,
             packets: (0, 0),
             bytes: (0, 0),
         });
@@ -355,6 +358,14 @@ impl<K: Copy + Ord> Sad<K> {
             self.gathering.push(id);
         }
         Ok(())
+    }
+
+    /// Has packets leave by another pair of its session than that with this inbound SPI, where there is one; what arrives by it is taken as
+    /// before (RFC 7296 2.8: the peer has asked to close it). Answers whether it is there.
+    pub fn retire(&mut self, spi: Spi) -> bool {
+        let place = self.by_spi.get(&spi).copied();
+        let pair = place.and_then(|place| self.pairs.get_mut(place)?.as_mut());
+        pair.map(|pair| pair.retired = true).is_some()
     }
 
     /// Erases the pair with this inbound SPI; answers whose it was.
@@ -532,10 +543,12 @@ impl<K: Copy + Ord> Sad<K> {
         let pair = |place: &usize| self.pairs.get(*place).and_then(|pair| Some((*place, &**pair.as_ref()?)));
         let settled = |pair: &Pair<K>| pair.confirmed || pair.settles.is_some_and(|at| at <= now);
         let newest_first = || session.pairs.iter().rev().filter_map(pair);
-        newest_first()
+        let current = || newest_first().filter(|(_, pair)| !pair.retired);
+        current()
             .find(|(_, pair)| settled(pair))
             // None has settled: then the oldest is the likeliest to be known to the peer.
-            .or_else(|| session.pairs.first().and_then(pair))
+            .or_else(|| current().last())
+            .or_else(|| newest_first().next())
     }
 
     /// Keeps a copy of what [`Self::route`] said must wait. True when keys should be asked for now.

@@ -487,6 +487,7 @@ impl Gate {
                         self.delete(spi)?;
                     }
                 }
+                KeyerToVault::Retire { spi } => self.taken(&self.first, &ToStack::Retire { spi })?,
                 KeyerToVault::Delete { spi } => self.delete(spi)?,
             }
         }
@@ -501,7 +502,12 @@ impl Gate {
 
     /// Has a stack erase a pair, if it has it.
     fn forget(&self, stack: &Stack, spi: u32) -> Result<(), Fatal> {
-        match stack.tell(&ToStack::Delete { spi })? {
+        self.taken(stack, &ToStack::Delete { spi })
+    }
+
+    /// Tells a stack something that it may or may not have to do with.
+    fn taken(&self, stack: &Stack, what: &ToStack) -> Result<(), Fatal> {
+        match stack.tell(what)? {
             FromStack::Taken(_) => Ok(()),
             other => Err(stack.out_of_turn(&other)),
         }

@@ -150,12 +150,13 @@ impl Children {
         of.map(|child| child.label.clone()).collect()
     }
 
-    /// The children of an IKE SA that were made before what counts at their label was said.
+    /// The children of an IKE SA that were made before what counts at their label was said, but for those that are not to be replaced by their
+    /// like.
     pub(crate) fn made_before(&self, ike: IkeId) -> Vec<u32> {
         let is_old =
             |child: &Child| self.moved.get(&child.label).is_some_and(|moved| child.made < moved.since);
         let of = self.all.iter().filter(|(_, child)| child.ike == ike && !child.stale && is_old(child));
-        of.map(|(inbound, _)| *inbound).collect()
+        of.map(|(inbound, _)| *inbound).filter(|inbound| !self.goes_otherwise(*inbound)).collect()
     }
 
     /// How old keys of a session may become: by what it has itself and by what its label has.
@@ -481,6 +482,7 @@ impl Keyer {
             return;
         }
         if replaced {
+            self.tell_worker(&child.label, inbound, KeyerToVault::Retire { spi: inbound });
             let moved = self.children.moved.get(&child.label).is_some_and(|moved| child.made < moved.since);
             let overlap = if moved { MOVED_OVERLAP } else { OVERLAP };
             self.at(overlap, Timer::Forget(child.label, inbound));
@@ -491,9 +493,13 @@ impl Keyer {
 
     /// Has a child's worker erase its keys.
     pub(crate) fn erase(&mut self, label: &LabelName, inbound: u32) {
+        self.tell_worker(label, inbound, KeyerToVault::Delete { spi: inbound });
+    }
+
+    fn tell_worker(&mut self, label: &LabelName, inbound: u32, what: KeyerToVault) {
         let slot = self.children.slot_of(inbound);
         if let Some(vault) = self.vaults.get_mut(label).and_then(|vault| vault.get_mut(&slot)) {
-            vault.send(KeyerToVault::Delete { spi: inbound });
+            vault.send(what);
         }
     }
 

@@ -124,8 +124,11 @@ fn a_vault_hears_of_new_keys_whether_the_peer_asked_for_them_in_others_place() {
     assert_eq!((there.answered, here.answered), (false, false));
     pair.at_workstation.send(&VaultToKeyer::Expiring { spi: here.inbound.0, session: session(1) }).unwrap();
     pair.answer("SECRET", Some(record(1, "SECRET")));
+    let old = (there.inbound.0, here.inbound.0);
     let (there, here) = (keys(&pair.secret), keys(&pair.at_workstation));
     assert_eq!((there.answered, here.answered), (true, false));
+    // Neither sends by the old ones when one has asked to close them, and what is under way is taken for a while.
+    assert_eq!((retired(&pair.secret), retired(&pair.at_workstation)), old);
     pair.secret.send(&VaultToKeyer::Expiring { spi: there.inbound.0, session: session(1) }).unwrap();
     let (here, there) = (keys(&pair.at_workstation), keys(&pair.secret));
     assert_eq!((there.answered, here.answered), (false, true));

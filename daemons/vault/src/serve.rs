@@ -364,6 +364,11 @@ impl Vault {
                         self.plane.sad.delete(spi);
                     }
                 }
+                KeyerToVault::Retire { spi } => {
+                    if let Some(spi) = levee_esp::Spi::new(spi) {
+                        self.plane.sad.retire(spi);
+                    }
+                }
                 KeyerToVault::Delete { spi } => {
                     if let Some(spi) = levee_esp::Spi::new(spi) {
                         self.plane.sad.delete(spi);

@@ -84,7 +84,7 @@ fn answer(second: &mut Second<SessionId>, question: ToStack) -> Result<FromStack
             }
             FromStack::Agreed(verdicts)
         }
-        ToStack::Packets { .. } | ToStack::Report => {
+        ToStack::Packets { .. } | ToStack::Retire { .. } | ToStack::Report => {
             return Err(Fatal::new("answer the gate", "this is the second stack"));
         }
     })

@@ -196,6 +196,11 @@ pub enum ToStack {
         /// Where the peer is, if known.
         peer: Option<Outer>,
     },
+    /// To the first stack alone, as [`KeyerToVault::Retire`](crate::vault::KeyerToVault::Retire). Answered by [`FromStack::Taken`].
+    Retire {
+        /// The inbound SPI.
+        spi: u32,
+    },
     /// Erase the pair that arrives under this SPI. Answered by [`FromStack::Taken`].
     Delete {
         /// The inbound SPI.

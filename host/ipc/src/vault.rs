@@ -233,6 +233,12 @@ pub enum KeyerToVault {
         /// The inbound SPIs.
         spis: Vec<u32>,
     },
+    /// Send by another pair than that which arrives under this SPI, where its session has one, and take what arrives by it: the peer is
+    /// about to erase it, or has.
+    Retire {
+        /// The inbound SPI.
+        spi: u32,
+    },
     /// Erase the pair that arrives under this SPI.
     Delete {
         /// The inbound SPI.

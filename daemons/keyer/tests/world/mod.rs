@@ -337,12 +337,23 @@ pub struct Keys {
     pub aggregation: Option<Aggregation>,
 }
 
-/// The next message to a vault that is not about what its sessions have in all.
+/// The next message to a vault that is neither about what its sessions have in all nor about what is no longer sent by.
 pub fn told(vault: &Channel) -> KeyerToVault {
     loop {
         match next(vault) {
-            KeyerToVault::Only { .. } => {}
+            KeyerToVault::Only { .. } | KeyerToVault::Retire { .. } => {}
             other => return other,
+        }
+    }
+}
+
+/// The next pair that a vault is to send by no longer, and nothing is erased before.
+pub fn retired(vault: &Channel) -> u32 {
+    loop {
+        match next(vault) {
+            KeyerToVault::Only { .. } => {}
+            KeyerToVault::Retire { spi } => return spi,
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -351,7 +362,7 @@ pub fn told(vault: &Channel) -> KeyerToVault {
 pub fn silent(vault: &Channel, within: Duration) -> bool {
     let until = Instant::now() + within;
     while readable(vault, until.saturating_duration_since(Instant::now())) {
-        if !matches!(next(vault), KeyerToVault::Only { .. }) {
+        if !matches!(next(vault), KeyerToVault::Only { .. } | KeyerToVault::Retire { .. }) {
             return false;
         }
     }
