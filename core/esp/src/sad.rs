@@ -547,7 +547,7 @@ impl<K: Copy + Ord> Sad<K> {
         current()
             .find(|(_, pair)| settled(pair))
             // None has settled: then the oldest is the likeliest to be known to the peer.
-            .or_else(|| current().last())
+            .or_else(|| current().next_back())
             .or_else(|| newest_first().next())
     }
 
