@@ -26,11 +26,19 @@ pub struct Limits {
     pub depth: u32,
     /// Entries of any kind that a pass looks at.
     pub looks: u64,
+    /// Bytes of memory for what is remembered of files and directories, by their names.
+    pub memory: u64,
 }
+
+/// What a stage remembers of all that it copies takes no more bytes of memory than this. The labels that it reads have equal parts: one that has
+/// many documents, or long names, takes nothing of what others have.
+pub const MEMORY: u64 = 96 << 20;
+/// The same of one that tells another half of them, which remembers as much: that is in a machine, with its kernel and its services.
+pub const TOLD: u64 = 64 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000 }
+        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000, memory: MEMORY }
     }
 }
 
@@ -63,7 +71,24 @@ pub struct Mirror {
     area: Area,
     limits: Limits,
     root: Directory,
+    /// Bytes of memory that `root` takes, with all in it.
+    held: u64,
     counters: UpflowCounters,
+}
+
+/// Bytes of memory that an entry takes, at most: its name, its place in a table that may be half empty, and of a directory the least table that
+/// there is.
+fn cost(name: &CStr, entry: &Entry) -> u64 {
+    let least = if matches!(entry, Entry::Directory(_)) { 640 } else { 240 };
+    u64::try_from(name.count_bytes()).unwrap_or(u64::MAX).saturating_add(least)
+}
+
+/// Bytes of memory that all takes that is in a directory.
+fn weight(directory: &Directory) -> u64 {
+    directory.entries.iter().fold(0, |sum: u64, (name, Known { entry, .. })| {
+        let within = if let Entry::Directory(directory) = entry { weight(directory) } else { 0 };
+        sum.saturating_add(cost(name, entry)).saturating_add(within)
+    })
 }
 
 /// Removes everything from the directory `copies`, of which `area` is part, but the directories with these names.
@@ -100,7 +125,7 @@ impl Mirror {
     /// Keeps `area` from now on. What it has already is kept until the first pass has seen otherwise, but is copied
     /// once more: what it was copied from is not known.
     pub fn new(area: Area, limits: Limits) -> Self {
-        Self { area, limits, root: Directory::default(), counters: UpflowCounters::default() }
+        Self { area, limits, root: Directory::default(), held: 0, counters: UpflowCounters::default() }
     }
 
     /// What it keeps.
@@ -127,15 +152,17 @@ impl Mirror {
             removed: self.counters.removed,
             ..UpflowCounters::default()
         };
-        let Self { area, limits, root, .. } = self;
-        let mut pass = Pass { notices, ..Pass::new(area, *limits, totals) };
+        let Self { area, limits, root, held, .. } = self;
+        let mut pass = Pass { notices, held: *held, ..Pass::new(area, *limits, totals) };
         match own_view(source).and_then(|source| Ok((source, own_view(area.tree())?))) {
             Ok((from, to)) => pass.directory(from.as_fd(), to.as_fd(), root, 0),
             Err(_) => pass.failed(),
         }
         let watched = pass.notices.is_some();
-        let Pass { counters, looked, again, .. } = pass;
-        self.counters = counters;
+        let Pass { counters, looked, held, refused, mut again, .. } = pass;
+        (self.counters, self.held) = (counters, held);
+        // What had no room beside what is gone by now may have some.
+        again |= refused && before.1 != self.counters.removed;
         let changed = before != (self.counters.copied, self.counters.removed);
         let told = !changed || self.area.advance().is_ok();
         Passed { looked, complete: !again && told, watched }
@@ -154,13 +181,28 @@ struct Pass<'a> {
     counters: UpflowCounters,
     looked: u64,
     again: bool,
+    /// Bytes of memory that all takes that is remembered.
+    held: u64,
+    /// Something was left behind since there was no memory for it.
+    refused: bool,
     /// As long as all that was seen could be watched.
     notices: Option<&'a Notices>,
 }
 
 impl<'a> Pass<'a> {
     fn new(area: &'a Area, limits: Limits, counters: UpflowCounters) -> Self {
-        Self { area, limits, buffer: Vec::new(), counters, looked: 0, again: false, notices: None }
+        let (looked, held, refused) = (0, 0, false);
+        Self {
+            area,
+            limits,
+            buffer: Vec::new(),
+            counters,
+            looked,
+            again: false,
+            held,
+            refused,
+            notices: None,
+        }
     }
 
     fn failed(&mut self) {
@@ -181,8 +223,13 @@ impl<'a> Pass<'a> {
             return;
         };
         for (name, kind) in names {
-            let was = directory.entries.remove(&name).map(|known| known.entry);
+            let was = self.forget(directory, &name);
             let is = match kind {
+                FileType::RegularFile | FileType::Directory if !self.remembers(&name, kind) => {
+                    self.refused = true;
+                    self.counters.excess_entries += 1;
+                    self.drop_entry(to, &name, was)
+                }
                 FileType::RegularFile => self.file(from, to, &name, was),
                 FileType::Directory => self.subdirectory(from, to, &name, was, depth),
                 FileType::Unknown => self.keep(was),
@@ -192,7 +239,7 @@ impl<'a> Pass<'a> {
                 }
             };
             if let Some(entry) = is {
-                directory.entries.insert(name, Known { seen: self.number(), entry });
+                self.remember(directory, name, Known { seen: self.number(), entry });
             }
         }
         if !all {
@@ -202,10 +249,31 @@ impl<'a> Pass<'a> {
         let number = self.number();
         for (name, known) in directory.entries.extract_if(|_, known| known.seen != number).collect::<Vec<_>>()
         {
+            self.held = self.held.saturating_sub(cost(&name, &known.entry));
             if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
-                directory.entries.insert(name, Known { seen: 0, entry });
+                self.remember(directory, name, Known { seen: 0, entry });
             }
         }
+    }
+
+    fn remember(&mut self, directory: &mut Directory, name: CString, known: Known) {
+        self.held = self.held.saturating_add(cost(&name, &known.entry));
+        directory.entries.insert(name, known);
+    }
+
+    fn forget(&mut self, directory: &mut Directory, name: &CStr) -> Option<Entry> {
+        let known = directory.entries.remove(name)?;
+        self.held = self.held.saturating_sub(cost(name, &known.entry));
+        Some(known.entry)
+    }
+
+    /// Whether there is memory for one more entry.
+    fn remembers(&self, name: &CStr, kind: FileType) -> bool {
+        let entry = match kind {
+            FileType::Directory => Entry::Directory(Directory::default()),
+            _ => Entry::File(None),
+        };
+        self.held.saturating_add(cost(name, &entry)) <= self.limits.memory
     }
 
     fn number(&self) -> u64 {
@@ -261,6 +329,7 @@ impl<'a> Pass<'a> {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(&stat) == *version;
         let size = file::room(&stat);
         let room = self.counters.entries() < self.limits.entries
+            && self.held <= self.limits.memory
             && size <= self.limits.bytes.saturating_sub(self.counters.bytes);
         if same && room {
             self.kept(None, size);
@@ -290,6 +359,8 @@ impl<'a> Pass<'a> {
             };
             found.insert(name.to_owned(), Known { seen: 0, entry });
         }
+        let costs = found.iter().map(|(name, known)| cost(name, &known.entry));
+        self.held = costs.fold(self.held, u64::saturating_add);
         directory.entries = found;
         directory.known = true;
         Ok(())
@@ -458,7 +529,10 @@ impl<'a> Pass<'a> {
             Entry::Directory(mut directory) => {
                 let emptied = match beneath::directory(to, name) {
                     Ok(target) => self.empty(target.as_fd(), &mut directory),
-                    Err(Errno::NOENT) => return None,
+                    Err(Errno::NOENT) => {
+                        self.held = self.held.saturating_sub(weight(&directory));
+                        return None;
+                    }
                     Err(_) => false,
                 };
                 if emptied && unlinkat(to, name, AtFlags::REMOVEDIR).is_ok() {
@@ -486,8 +560,9 @@ impl<'a> Pass<'a> {
             return false;
         }
         for (name, known) in std::mem::take(&mut directory.entries) {
+            self.held = self.held.saturating_sub(cost(&name, &known.entry));
             if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
-                directory.entries.insert(name, Known { seen: 0, entry });
+                self.remember(directory, name, Known { seen: 0, entry });
             }
         }
         directory.entries.is_empty()

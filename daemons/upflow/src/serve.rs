@@ -171,11 +171,11 @@ fn asked<P: Part<Says = UpflowCounters>>(
     Ok(Asked::Nothing)
 }
 
-/// What is copied of a tree takes no more room than the file system that it lies in has in all.
-pub fn limits(tree: &OwnedFd) -> Limits {
+/// What is copied of a tree takes no more room than the file system that it lies in has in all, and so much memory.
+pub fn limits(tree: &OwnedFd, memory: u64) -> Limits {
     // One whose size cannot be had gives nothing.
     let size = rustix::fs::fstatvfs(tree).map_or(0, |fs| fs.f_blocks.saturating_mul(fs.f_frsize));
-    Limits { bytes: size, ..Limits::default() }
+    Limits { bytes: size, memory, ..Limits::default() }
 }
 
 impl Job {

@@ -37,6 +37,8 @@ pub enum Carried {
     },
     /// The next bytes of the file.
     Piece(Vec<u8>),
+    /// The next so many bytes of the file are a hole.
+    Hole(u64),
     /// The file ends.
     Done {
         /// Whether it stayed as it was while it was read; otherwise what has come of it is worth nothing.
