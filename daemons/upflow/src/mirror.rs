@@ -28,7 +28,15 @@ pub struct Limits {
     pub looks: u64,
     /// Bytes of memory for what is remembered of files and directories, by their names.
     pub memory: u64,
+    /// So much is done in one pass, and the rest in the next: a file or directory that is copied or removed, and as much for each
+    /// [`ACT`] bytes of it.
+    pub acts: u64,
 }
+
+/// Bytes of a file that count as much as a file.
+const ACT: u64 = 16 << 10;
+/// What is done for one label before another has its turn.
+pub const TURN: u64 = 2_000;
 
 /// What a stage remembers of all that it copies takes no more bytes of memory than this. The labels that it reads have equal parts: one that has
 /// many documents, or long names, takes nothing of what others have.
@@ -38,7 +46,7 @@ pub const TOLD: u64 = 64 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000, memory: MEMORY }
+        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000, memory: MEMORY, acts: u64::MAX }
     }
 }
 
@@ -73,6 +81,8 @@ pub struct Mirror {
     root: Directory,
     /// Bytes of memory that `root` takes, with all in it.
     held: u64,
+    /// So many changes the next pass leaves alone, since the one before got as far: else what changes again and again kept all behind it waiting.
+    resume: u64,
     counters: UpflowCounters,
 }
 
@@ -117,6 +127,8 @@ pub struct Passed {
     pub looked: u64,
     /// Whether the area is as the source was: nothing has to be tried again.
     pub complete: bool,
+    /// Whether there is more to do at once.
+    pub more: bool,
     /// Whether there will be a notice of every change from now on.
     pub watched: bool,
 }
@@ -125,7 +137,8 @@ impl Mirror {
     /// Keeps `area` from now on. What it has already is kept until the first pass has seen otherwise, but is copied
     /// once more: what it was copied from is not known.
     pub fn new(area: Area, limits: Limits) -> Self {
-        Self { area, limits, root: Directory::default(), held: 0, counters: UpflowCounters::default() }
+        let (root, counters) = (Directory::default(), UpflowCounters::default());
+        Self { area, limits, root, held: 0, resume: 0, counters }
     }
 
     /// What it keeps.
@@ -152,20 +165,22 @@ impl Mirror {
             removed: self.counters.removed,
             ..UpflowCounters::default()
         };
-        let Self { area, limits, root, held, .. } = self;
-        let mut pass = Pass { notices, held: *held, ..Pass::new(area, *limits, totals) };
+        let Self { area, limits, root, held, resume, .. } = self;
+        let mut pass = Pass { notices, held: *held, resume: *resume, ..Pass::new(area, *limits, totals) };
         match own_view(source).and_then(|source| Ok((source, own_view(area.tree())?))) {
             Ok((from, to)) => pass.directory(from.as_fd(), to.as_fd(), root, 0),
             Err(_) => pass.failed(),
         }
         let watched = pass.notices.is_some();
-        let Pass { counters, looked, held, refused, mut again, .. } = pass;
+        let Pass { counters, looked, held, refused, mut again, at, spent, resume: resumed, .. } = pass;
         (self.counters, self.held) = (counters, held);
+        self.resume = if spent { at } else { 0 };
+        let more = spent || resumed > 0;
         // What had no room beside what is gone by now may have some.
         again |= refused && before.1 != self.counters.removed;
         let changed = before != (self.counters.copied, self.counters.removed);
         let told = !changed || self.area.advance().is_ok();
-        Passed { looked, complete: !again && told, watched }
+        Passed { looked, complete: !again && told, more, watched }
     }
 }
 
@@ -185,6 +200,12 @@ struct Pass<'a> {
     held: u64,
     /// Something was left behind since there was no memory for it.
     refused: bool,
+    /// Before which change something is done again, and at which the pass is.
+    resume: u64,
+    at: u64,
+    /// What is left to be done in this pass; and whether there was more.
+    left: u64,
+    spent: bool,
     /// As long as all that was seen could be watched.
     notices: Option<&'a Notices>,
 }
@@ -192,6 +213,7 @@ struct Pass<'a> {
 impl<'a> Pass<'a> {
     fn new(area: &'a Area, limits: Limits, counters: UpflowCounters) -> Self {
         let (looked, held, refused) = (0, 0, false);
+        let (resume, at, left, spent) = (0, 0, limits.acts, false);
         Self {
             area,
             limits,
@@ -201,6 +223,10 @@ impl<'a> Pass<'a> {
             again: false,
             held,
             refused,
+            resume,
+            at,
+            left,
+            spent,
             notices: None,
         }
     }
@@ -225,6 +251,11 @@ impl<'a> Pass<'a> {
         for (name, kind) in names {
             let was = self.forget(directory, &name);
             let is = match kind {
+                // To go through one that is there is no change.
+                FileType::Directory if self.left > 0 && matches!(was, Some(Entry::Directory(_))) => {
+                    self.subdirectory(from, to, &name, was, depth)
+                }
+                _ if !self.acts() => self.later(was),
                 FileType::RegularFile | FileType::Directory if !self.remembers(&name, kind) => {
                     self.refused = true;
                     self.counters.excess_entries += 1;
@@ -250,10 +281,40 @@ impl<'a> Pass<'a> {
         for (name, known) in directory.entries.extract_if(|_, known| known.seen != number).collect::<Vec<_>>()
         {
             self.held = self.held.saturating_sub(cost(&name, &known.entry));
-            if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
+            let left = if self.acts() {
+                self.drop_entry(to, &name, Some(known.entry))
+            } else {
+                self.later(Some(known.entry))
+            };
+            if let Some(entry) = left {
                 self.remember(directory, name, Known { seen: 0, entry });
             }
         }
+    }
+
+    /// Whether the next change is for this pass: it is behind what the one before did, and not enough has been done.
+    fn acts(&mut self) -> bool {
+        if self.left == 0 {
+            (self.spent, self.again) = (true, true);
+            return false;
+        }
+        self.at += 1;
+        if self.at <= self.resume {
+            self.again = true;
+            return false;
+        }
+        self.left -= 1;
+        true
+    }
+
+    /// What the area has stays for now.
+    fn later(&mut self, was: Option<Entry>) -> Option<Entry> {
+        match was {
+            Some(Entry::File(_)) => self.counters.files += 1,
+            Some(Entry::Directory(_)) => self.counters.directories += 1,
+            None => {}
+        }
+        was
     }
 
     fn remember(&mut self, directory: &mut Directory, name: CString, known: Known) {
@@ -415,6 +476,7 @@ impl<'a> Pass<'a> {
             Outcome::Copied { version, bytes } => {
                 self.counters.copied += 1;
                 self.again |= version.is_none();
+                self.left = self.left.saturating_sub(bytes / ACT);
                 self.kept(Some(Entry::File(version)), bytes)
             }
             Outcome::Changed => {
@@ -548,7 +610,12 @@ impl<'a> Pass<'a> {
                 None
             }
             Err(left) => {
-                self.failed();
+                // What there was no time for is no failure.
+                if self.spent {
+                    self.again = true
+                } else {
+                    self.failed()
+                }
                 Some(left)
             }
         }
@@ -561,7 +628,11 @@ impl<'a> Pass<'a> {
         }
         for (name, known) in std::mem::take(&mut directory.entries) {
             self.held = self.held.saturating_sub(cost(&name, &known.entry));
-            if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
+            self.spent |= self.left == 0;
+            self.left = self.left.saturating_sub(1);
+            let left = Some(known.entry);
+            let left = if self.spent { left } else { self.drop_entry(to, &name, left) };
+            if let Some(entry) = left {
                 self.remember(directory, name, Known { seen: 0, entry });
             }
         }

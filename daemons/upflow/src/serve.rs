@@ -103,6 +103,9 @@ fn copy<P: Part<Says = UpflowCounters>>(
             let looked = passed.iter().map(|passed| passed.looked).sum();
             let noticed = passed.iter().all(|passed| passed.complete && passed.watched);
             schedule.passed(Instant::now(), looked, noticed);
+            if passed.iter().any(|passed| passed.more) {
+                schedule.goes_on(Instant::now());
+            }
         }
     }
 }
@@ -196,7 +199,7 @@ impl Job {
     }
 
     fn pass(&mut self) -> Passed {
-        let nothing = Passed { looked: 0, complete: true, watched: false };
+        let nothing = Passed { looked: 0, complete: true, more: false, watched: false };
         match &mut self.from {
             From::Store(store, notices) => {
                 // What was told so far this pass will see.

@@ -1,7 +1,7 @@
 //! From the first instruction to the sandbox: what a stage is given says what it does.
 
 use crate::area::{Area, Source};
-use crate::mirror::{self, Limits, MEMORY, Mirror, TOLD};
+use crate::mirror::{self, Limits, MEMORY, Mirror, TOLD, TURN};
 use crate::receive::Receiver;
 use crate::send::{Sender, Tree};
 use crate::serve::{From, Job, Work, limits};
@@ -182,7 +182,7 @@ fn copying(snapshots: Vec<Of>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
         let name = file_name(&label)?;
         let area = Area::copy(copies.as_fd(), &name).map_err(laid_out(&label))?;
         names.push(name);
-        let limits = limits(&snapshot, part);
+        let limits = Limits { acts: TURN, ..limits(&snapshot, part) };
         let from = From::Snapshot(Source::new(snapshot), None);
         jobs.push(Job { from, mirror: Mirror::new(area, limits) });
     }

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use rustix::thread::{Gid, Uid};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Running {
     child: Child,
-    channel: Channel,
+    _channel: Channel,
     group: Cgroup,
 }
 
@@ -58,7 +59,7 @@ impl Running {
         ours.send_with(&Order::Give(CopyPart::Snapshots(names)), &fds).unwrap();
         ours.send(&Order::<Nothing>::Begin(Place::Server)).unwrap();
         match ours.recv::<Said<Nothing>>().expect("a first message").message {
-            Said::Ready => Self { child, channel: ours, group },
+            Said::Ready => Self { child, _channel: ours, group },
             other => panic!("{other:?}"),
         }
     }
@@ -85,6 +86,36 @@ fn advance(snapshot: &Path) {
     let before = fs::read(snapshot.join("generation")).ok().and_then(|b| b.try_into().ok());
     let number = before.map_or(0, u64::from_ne_bytes) + 1;
     fs::write(snapshot.join("generation"), number.to_ne_bytes()).unwrap();
+}
+
+#[test]
+fn a_document_of_one_label_does_not_wait_until_all_that_another_has_changed_is_copied() {
+    const MANY: usize = 20_000;
+    let place = tempfile::tempdir().unwrap();
+    let snapshots = ["A", "B", "C"].map(|label| snapshot(place.path(), label));
+    let copy = place.path().join("copy");
+    fs::create_dir(&copy).unwrap();
+    chown(&copy, Some(SECOND), Some(SECOND)).unwrap();
+    let given: Vec<(&str, &Path)> =
+        ["A", "B", "C"].into_iter().zip(snapshots.iter().map(PathBuf::as_path)).collect();
+    for number in 0..MANY {
+        fs::write(snapshots[0].join(format!("tree/{number}")), b"x").unwrap();
+    }
+    let stage = Running::start("turns", CopyPart::Copies, File::open(&copy).unwrap().into(), &given);
+    let begun = Instant::now();
+    while fs::read(copy.join("C/note")).is_err() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let copied = || fs::read_dir(copy.join("A")).map_or(0, Iterator::count);
+    let meanwhile = copied();
+    println!("after {:?}, with {meanwhile} of the others", begun.elapsed());
+    assert!(meanwhile < MANY / 2, "{meanwhile}");
+    while copied() <= MANY {
+        assert!(begun.elapsed() < 4 * PATIENCE && stage.child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("all: {:?}", begun.elapsed());
 }
 
 /// What somebody at `A` does, and that a document of `C` arrives as ever.

@@ -333,6 +333,45 @@ fn what_is_remembered_takes_no_more_memory_than_it_may_and_what_had_no_room_come
 }
 
 #[test]
+fn so_much_is_done_in_one_pass_and_the_rest_in_the_next_ones_whatever_changes_meanwhile() {
+    let mut stage = Stage::with(Limits { acts: 10, ..Limits::default() });
+    let count = |stage: &Stage| {
+        let trees = [stage.copy(""), stage.copy("d")];
+        trees.map(|tree| fs::read_dir(tree).map_or(0, Iterator::count)).iter().sum::<usize>()
+    };
+    fs::create_dir(stage.store("d")).unwrap();
+    for name in 0..40 {
+        fs::write(stage.store(&format!("{name}")), b"").unwrap();
+        fs::write(stage.store(&format!("d/{name}")), b"").unwrap();
+    }
+    // Half of them are others in each pass, and the rest come all the same.
+    let mut passes = 0;
+    while count(&stage) < 81 {
+        passes += 1;
+        assert!(passes < 40, "{}", count(&stage));
+        for name in 0..40 {
+            fs::write(stage.store(&format!("{name}")), [0; 9]).unwrap();
+        }
+        let before = stage.mirror.counters().copied;
+        let passed = stage.pass();
+        assert!(passed.more && !passed.complete && stage.mirror.counters().copied - before <= 10);
+    }
+    settle();
+    while stage.pass().more {}
+    assert!(stage.pass().complete);
+    fs::remove_dir_all(stage.store("d")).unwrap();
+    fs::write(stage.store("large"), vec![1; 1 << 20]).unwrap();
+    passes = 0;
+    settle();
+    while !stage.pass().complete {
+        passes += 1;
+        assert!(passes < 20);
+    }
+    assert!(passes > 3, "{passes}");
+    assert_eq!((count(&stage), stage.mirror.counters().failed), (41, 0));
+}
+
+#[test]
 fn names_are_bytes() {
     let mut stage = Stage::new();
     let long = "ü".repeat(127);
