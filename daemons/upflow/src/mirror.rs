@@ -60,8 +60,8 @@ struct Known {
 /// What the area has under a name.
 #[derive(Debug)]
 enum Entry {
-    /// A file; without a version, one that must be copied again.
-    File(Option<Version>),
+    /// A file, and the bytes that it takes, as far as they are known; without a version, one that must be copied again.
+    File(Option<Version>, u64),
     /// A directory.
     Directory(Directory),
 }
@@ -79,26 +79,50 @@ pub struct Mirror {
     area: Area,
     limits: Limits,
     root: Directory,
-    /// Bytes of memory that `root` takes, with all in it.
-    held: u64,
+    /// What `root` takes, with all in it.
+    held: Held,
     /// So many changes the next pass leaves alone, since the one before got as far: else what changes again and again kept all behind it waiting.
     resume: u64,
     counters: UpflowCounters,
 }
 
-/// Bytes of memory that an entry takes, at most: its name, its place in a table that may be half empty, and of a directory the least table that
-/// there is.
-fn cost(name: &CStr, entry: &Entry) -> u64 {
-    let least = if matches!(entry, Entry::Directory(_)) { 640 } else { 240 };
-    u64::try_from(name.count_bytes()).unwrap_or(u64::MAX).saturating_add(least)
+/// What the entries of an area take, those too that are to go still.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Bytes of memory.
+    memory: u64,
+    /// Bytes of files.
+    bytes: u64,
 }
 
-/// Bytes of memory that all takes that is in a directory.
-fn weight(directory: &Directory) -> u64 {
-    directory.entries.iter().fold(0, |sum: u64, (name, Known { entry, .. })| {
-        let within = if let Entry::Directory(directory) = entry { weight(directory) } else { 0 };
-        sum.saturating_add(cost(name, entry)).saturating_add(within)
-    })
+impl Held {
+    /// An entry takes its name, its place in a table that may be half empty, and of a directory the least table that there is, at most.
+    fn of(name: &CStr, entry: &Entry) -> Self {
+        let (least, bytes) = match entry {
+            Entry::File(_, bytes) => (240, *bytes),
+            Entry::Directory(_) => (640, 0),
+        };
+        Self { memory: u64::try_from(name.count_bytes()).unwrap_or(u64::MAX).saturating_add(least), bytes }
+    }
+
+    /// All that is in a directory.
+    fn within(directory: &Directory) -> Self {
+        directory.entries.iter().fold(Self::default(), |sum, (name, Known { entry, .. })| {
+            let within =
+                if let Entry::Directory(within) = entry { Self::within(within) } else { Self::default() };
+            sum.and(Self::of(name, entry)).and(within)
+        })
+    }
+
+    fn and(self, other: Self) -> Self {
+        let memory = self.memory.saturating_add(other.memory);
+        Self { memory, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    fn without(self, other: Self) -> Self {
+        let memory = self.memory.saturating_sub(other.memory);
+        Self { memory, bytes: self.bytes.saturating_sub(other.bytes) }
+    }
 }
 
 /// Removes everything from the directory `copies`, of which `area` is part, but the directories with these names.
@@ -138,7 +162,7 @@ impl Mirror {
     /// once more: what it was copied from is not known.
     pub fn new(area: Area, limits: Limits) -> Self {
         let (root, counters) = (Directory::default(), UpflowCounters::default());
-        Self { area, limits, root, held: 0, resume: 0, counters }
+        Self { area, limits, root, held: Held::default(), resume: 0, counters }
     }
 
     /// What it keeps.
@@ -196,8 +220,8 @@ struct Pass<'a> {
     counters: UpflowCounters,
     looked: u64,
     again: bool,
-    /// Bytes of memory that all takes that is remembered.
-    held: u64,
+    /// What all takes that is remembered.
+    held: Held,
     /// Something was left behind since there was no memory for it.
     refused: bool,
     /// Before which change something is done again, and at which the pass is.
@@ -212,7 +236,7 @@ struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn new(area: &'a Area, limits: Limits, counters: UpflowCounters) -> Self {
-        let (looked, held, refused) = (0, 0, false);
+        let (looked, held, refused) = (0, Held::default(), false);
         let (resume, at, left, spent) = (0, 0, limits.acts, false);
         Self {
             area,
@@ -280,7 +304,7 @@ impl<'a> Pass<'a> {
         let number = self.number();
         for (name, known) in directory.entries.extract_if(|_, known| known.seen != number).collect::<Vec<_>>()
         {
-            self.held = self.held.saturating_sub(cost(&name, &known.entry));
+            self.held = self.held.without(Held::of(&name, &known.entry));
             let left = if self.acts() {
                 self.drop_entry(to, &name, Some(known.entry))
             } else {
@@ -310,7 +334,7 @@ impl<'a> Pass<'a> {
     /// What the area has stays for now.
     fn later(&mut self, was: Option<Entry>) -> Option<Entry> {
         match was {
-            Some(Entry::File(_)) => self.counters.files += 1,
+            Some(Entry::File(..)) => self.counters.files += 1,
             Some(Entry::Directory(_)) => self.counters.directories += 1,
             None => {}
         }
@@ -318,13 +342,13 @@ impl<'a> Pass<'a> {
     }
 
     fn remember(&mut self, directory: &mut Directory, name: CString, known: Known) {
-        self.held = self.held.saturating_add(cost(&name, &known.entry));
+        self.held = self.held.and(Held::of(&name, &known.entry));
         directory.entries.insert(name, known);
     }
 
     fn forget(&mut self, directory: &mut Directory, name: &CStr) -> Option<Entry> {
         let known = directory.entries.remove(name)?;
-        self.held = self.held.saturating_sub(cost(name, &known.entry));
+        self.held = self.held.without(Held::of(name, &known.entry));
         Some(known.entry)
     }
 
@@ -332,9 +356,9 @@ impl<'a> Pass<'a> {
     fn remembers(&self, name: &CStr, kind: FileType) -> bool {
         let entry = match kind {
             FileType::Directory => Entry::Directory(Directory::default()),
-            _ => Entry::File(None),
+            _ => Entry::File(None, 0),
         };
-        self.held.saturating_add(cost(name, &entry)) <= self.limits.memory
+        self.held.and(Held::of(name, &entry)).memory <= self.limits.memory
     }
 
     fn number(&self) -> u64 {
@@ -364,7 +388,7 @@ impl<'a> Pass<'a> {
             }
             self.looked += 1;
             match directory.entries.get_mut(name) {
-                Some(Known { seen, entry: Entry::File(Some(version)) })
+                Some(Known { seen, entry: Entry::File(Some(version), _) })
                     if self.is_unchanged(from, name, version) =>
                 {
                     *seen = self.number();
@@ -390,7 +414,7 @@ impl<'a> Pass<'a> {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(&stat) == *version;
         let size = file::room(&stat);
         let room = self.counters.entries() < self.limits.entries
-            && self.held <= self.limits.memory
+            && self.held.memory <= self.limits.memory
             && size <= self.limits.bytes.saturating_sub(self.counters.bytes);
         if same && room {
             self.kept(None, size);
@@ -416,12 +440,12 @@ impl<'a> Pass<'a> {
             };
             let entry = match kind {
                 FileType::Directory => Entry::Directory(Directory::default()),
-                _ => Entry::File(None),
+                _ => Entry::File(None, 0),
             };
             found.insert(name.to_owned(), Known { seen: 0, entry });
         }
-        let costs = found.iter().map(|(name, known)| cost(name, &known.entry));
-        self.held = costs.fold(self.held, u64::saturating_add);
+        let held = found.iter().map(|(name, known)| Held::of(name, &known.entry));
+        self.held = held.fold(self.held, Held::and);
         directory.entries = found;
         directory.known = true;
         Ok(())
@@ -456,6 +480,11 @@ impl<'a> Pass<'a> {
             self.counters.excess_bytes += 1;
             return self.drop_entry(to, name, was);
         }
+        if size > self.limits.bytes.saturating_sub(self.held.bytes) {
+            // It fits once what is to go still has gone. Until then it would take the room of others in the same image.
+            self.again = true;
+            return self.later(was);
+        }
         let was = match was {
             // Nothing can be renamed over a directory.
             Some(Entry::Directory(_)) => self.drop_entry(to, name, was),
@@ -477,7 +506,7 @@ impl<'a> Pass<'a> {
                 self.counters.copied += 1;
                 self.again |= version.is_none();
                 self.left = self.left.saturating_sub(bytes / ACT);
-                self.kept(Some(Entry::File(version)), bytes)
+                self.kept(Some(Entry::File(version, bytes)), bytes)
             }
             Outcome::Changed => {
                 self.counters.changing += 1;
@@ -536,7 +565,7 @@ impl<'a> Pass<'a> {
             }
         };
         let was = match was {
-            Some(Entry::File(_)) => self.drop_entry(to, name, was),
+            Some(Entry::File(..)) => self.drop_entry(to, name, was),
             was => was,
         };
         let mut directory = match was {
@@ -571,7 +600,7 @@ impl<'a> Pass<'a> {
     /// An older copy stays until there is a newer one.
     fn stale(&mut self, was: Option<Entry>, bytes: u64) -> Option<Entry> {
         match was {
-            Some(Entry::File(_)) => self.kept(Some(Entry::File(None)), bytes),
+            Some(Entry::File(_, room)) => self.kept(Some(Entry::File(None, room)), bytes),
             other => other,
         }
     }
@@ -584,15 +613,15 @@ impl<'a> Pass<'a> {
     /// Removes from the area what it has under a name. Answers what is left of it.
     fn drop_entry(&mut self, to: BorrowedFd<'_>, name: &CStr, entry: Option<Entry>) -> Option<Entry> {
         let removed = match entry? {
-            Entry::File(_) => match unlinkat(to, name, AtFlags::empty()) {
+            Entry::File(_, room) => match unlinkat(to, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
-                Err(_) => Err(Entry::File(None)),
+                Err(_) => Err(Entry::File(None, room)),
             },
             Entry::Directory(mut directory) => {
                 let emptied = match beneath::directory(to, name) {
                     Ok(target) => self.empty(target.as_fd(), &mut directory),
                     Err(Errno::NOENT) => {
-                        self.held = self.held.saturating_sub(weight(&directory));
+                        self.held = self.held.without(Held::within(&directory));
                         return None;
                     }
                     Err(_) => false,
@@ -627,7 +656,7 @@ impl<'a> Pass<'a> {
             return false;
         }
         for (name, known) in std::mem::take(&mut directory.entries) {
-            self.held = self.held.saturating_sub(cost(&name, &known.entry));
+            self.held = self.held.without(Held::of(&name, &known.entry));
             self.spent |= self.left == 0;
             self.left = self.left.saturating_sub(1);
             let left = Some(known.entry);

@@ -372,6 +372,24 @@ fn so_much_is_done_in_one_pass_and_the_rest_in_the_next_ones_whatever_changes_me
 }
 
 #[test]
+fn what_has_another_name_takes_no_more_room_meanwhile_than_the_source_may() {
+    let mut stage = Stage::with(Limits { bytes: 100 << 10, ..Limits::default() });
+    fs::create_dir(stage.store("one")).unwrap();
+    for name in 0..9 {
+        fs::write(stage.store(&format!("one/{name}")), [7; 8 << 10]).unwrap();
+    }
+    settle();
+    assert!(stage.pass().complete);
+    fs::rename(stage.store("one"), stage.store("other")).unwrap();
+    assert!(!stage.pass().complete);
+    // The nine have gone by now, and three had room beside them.
+    assert_eq!((fs::read_dir(stage.copy("other")).unwrap().count(), stage.copy("one").exists()), (3, false));
+    assert!(stage.pass().complete);
+    assert_eq!(fs::read_dir(stage.copy("other")).unwrap().count(), 9);
+    assert_eq!(stage.mirror.counters().excess_bytes, 0);
+}
+
+#[test]
 fn names_are_bytes() {
     let mut stage = Stage::new();
     let long = "ü".repeat(127);
