@@ -485,7 +485,7 @@ impl<'a> Pass<'a> {
             self.again = true;
             return self.later(was);
         }
-        let was = match was {
+        let mut was = match was {
             // Nothing can be renamed over a directory.
             Some(Entry::Directory(_)) => self.drop_entry(to, name, was),
             was => was,
@@ -495,7 +495,6 @@ impl<'a> Pass<'a> {
         }
         self.buffer.resize(file::BUFFER, 0);
         let mut outcome = file::copy(from, to, name, left, self.area, &mut self.buffer);
-        let mut was = was;
         if outcome == Outcome::NoRoom && was.is_some() {
             // An area is no larger than its source: where old and new do not fit both, the old one gives way first.
             was = self.drop_entry(to, name, was);

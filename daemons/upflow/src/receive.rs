@@ -120,7 +120,7 @@ impl Receiver {
                 self.comes(incoming, length, |file| skip(file, length))?;
             }
             (Carried::Done { good }, Some(incoming)) => self.finish(incoming, good),
-            (Carried::Same { path }, None) => {
+            (Carried::Same(path), None) => {
                 let path = parse(path)?;
                 self.name(&path);
             }

@@ -206,7 +206,7 @@ impl Sender {
             self.copied = self.copied.wrapping_add(1);
             self.stream.send(&Carried::Directory { path: path.to_vec() }, Full::Waits)?;
         } else if self.whole {
-            self.stream.send(&Carried::Same { path: path.to_vec() }, Full::Waits)?;
+            self.stream.send(&Carried::Same(path.to_vec()), Full::Waits)?;
         }
         walk.sees(path.to_vec(), Told::Directory);
         self.directory(of, from, path, depth, walk)
@@ -229,7 +229,7 @@ impl Sender {
         let was = of.told.get(&path).copied();
         let told = if was == Some(Told::File(Some(version))) {
             if self.whole {
-                self.stream.send(&Carried::Same { path: path.clone() }, Full::Waits)?;
+                self.stream.send(&Carried::Same(path.clone()), Full::Waits)?;
             }
             was
         } else {
@@ -245,7 +245,7 @@ impl Sender {
                 walk.kept(size);
                 walk.sees(path.clone(), Told::File(None));
                 if self.whole {
-                    self.stream.send(&Carried::Same { path }, Full::Waits)?;
+                    self.stream.send(&Carried::Same(path), Full::Waits)?;
                 }
             }
             (None, _) => {}

@@ -153,7 +153,7 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
         vec![file("/outside", 1)],
         vec![Carried::Directory { path: b"a/../../x".to_vec() }],
         vec![Carried::Remove { path: b"..".to_vec() }],
-        vec![Carried::Same { path: b".unfinished".to_vec() }],
+        vec![Carried::Same(b".unfinished".to_vec())],
         vec![piece(b"of no file")],
         vec![file("a", 1), piece(b"too much")],
         vec![file("a", 1), end()],

@@ -37,18 +37,13 @@ pub enum Carried {
     },
     /// The next bytes of the file.
     Piece(Vec<u8>),
-    /// The next so many bytes of the file are a hole.
-    Hole(u64),
     /// The file ends.
     Done {
         /// Whether it stayed as it was while it was read; otherwise what has come of it is worth nothing.
         good: bool,
     },
     /// A path that is to stay as it is (in a pass that names everything).
-    Same {
-        /// Its path.
-        path: Vec<u8>,
-    },
+    Same(Vec<u8>),
     /// Whatever is at a path is to be removed; what is in a directory has been removed before.
     Remove {
         /// Its path.
@@ -61,4 +56,6 @@ pub enum Carried {
         /// What the sender has left behind, and why.
         counters: UpflowCounters,
     },
+    /// The next so many bytes of the file are a hole.
+    Hole(u64),
 }

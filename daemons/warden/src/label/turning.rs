@@ -64,10 +64,9 @@ impl RunningLabel {
     /// Process 1 says that nothing runs any more of what was turned off. What that had still to send ends, too: hosts of a single-level network
     /// would get it from the kernel for as long as they like.
     pub(super) fn turned(&mut self) {
-        // The machine's own process 1 sees to what is in a machine.
-        let ended = std::mem::take(&mut self.ends) && self.machine.is_none();
-        // It may be said again, by a sessiond that is new, while what was left still ends.
-        if ended {
+        // The machine's own process 1 sees to what is in a machine. It may be said again, by a sessiond that is new, while what was left still
+        // ends.
+        if std::mem::take(&mut self.ends) && self.machine.is_none() {
             self.left = Some(Instant::now() + CUT);
         }
     }
