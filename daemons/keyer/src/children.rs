@@ -2,7 +2,8 @@
 
 use crate::carriage::aggregation;
 use crate::exchanges::{encryptions, methods};
-use crate::keyer::{Keyer, Timer};
+use crate::keyer::Keyer;
+use crate::timers::Timer;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
     ChildError, ChildEstablished, Command, Encryption, EspKeys, IkeId, NewChild, Random as _, Resource, Role,
@@ -475,6 +476,7 @@ impl Keyer {
     /// A child is gone. Packets under keys that were replaced may still be under way.
     pub(crate) fn child_gone(&mut self, inbound: u32, replaced: bool) {
         let Some(child) = self.children.remove(inbound) else { return };
+        self.timers.gone(inbound);
         if let Some(held) = self.children.sessions.get_mut(&child.session) {
             held.children.remove(&inbound);
         }
@@ -485,7 +487,7 @@ impl Keyer {
             self.tell_worker(&child.label, inbound, KeyerToVault::Retire { spi: inbound });
             let moved = self.children.moved.get(&child.label).is_some_and(|moved| child.made < moved.since);
             let overlap = if moved { MOVED_OVERLAP } else { OVERLAP };
-            self.at(overlap, Timer::Forget(child.label, inbound));
+            self.at(overlap, Timer::Forget(child.label, child.session, inbound));
         } else {
             self.erase(&child.label, inbound);
         }
@@ -625,7 +627,7 @@ impl Keyer {
         if spis.is_empty() {
             return;
         }
-        spis.extend(self.forgotten());
+        spis.extend(self.timers.forgotten(session));
         for worker in self.vaults.get_mut(&held.record.label).into_iter().flat_map(|vault| vault.values_mut())
         {
             worker.send(KeyerToVault::Only { session, spis: spis.clone() });

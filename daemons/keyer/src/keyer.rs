@@ -7,6 +7,7 @@ use crate::server::Server;
 use crate::signer::Signer;
 use crate::source::Source;
 use crate::start::{Authority, Started};
+use crate::timers::{Timer, Timers};
 use crate::workstation::Workstation;
 use levee_daemon::{Descriptors, Events, Fatal, Order, Outbox, TURN, Warden};
 use levee_ike::{
@@ -19,7 +20,7 @@ use levee_ipc::warden::keyer::KeyerPart;
 use levee_policy::LabelName;
 use levee_session::SessionId;
 use ring::rand::{SecureRandom, SystemRandom};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often what was dropped is reported.
@@ -43,27 +44,6 @@ impl Random for Kernel {
 /// The workers of a label's vault, each by the steering slot that its SPIs name.
 pub type Workers = BTreeMap<u16, Outbox<KeyerToVault>>;
 
-/// Something to do at a time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Timer {
-    /// This child has lived as long as it should.
-    Rekey(u32),
-    /// It may not live longer, by its session's protection.
-    Expire(u32),
-    /// Packets under whatever this session had before have arrived.
-    Settle(SessionId),
-    /// No packet that was under way when this pair was replaced can still arrive.
-    Forget(LabelName, u32),
-    /// This session's IKE SA is to be made anew.
-    Connect(SessionId),
-    /// No packet that was under way when another took this IKE SA's place can still arrive.
-    Leave(SessionId, IkeId),
-    /// Look whether this part of a session has keys whose packets go as they may.
-    Change(SessionId),
-    /// Tell what was dropped.
-    Report,
-}
-
 /// Everything that the keyer holds.
 pub struct Keyer {
     events: Events<Source>,
@@ -84,7 +64,7 @@ pub struct Keyer {
     pub(crate) proposals: Vec<IkeProposal>,
     pub(crate) server: Server,
     pub(crate) workstation: Workstation,
-    timers: BTreeSet<(Duration, Timer)>,
+    pub(crate) timers: Timers,
     /// When the state machine's next timer is due.
     due: Option<Duration>,
     began: Instant,
@@ -115,7 +95,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         agreed: Agreed::default(),
         server: Server::default(),
         workstation: Workstation::default(),
-        timers: BTreeSet::new(),
+        timers: Timers::default(),
         due: None,
         began: Instant::now(),
         dropped: BTreeMap::new(),
@@ -138,15 +118,7 @@ impl Keyer {
 
     /// Sets a timer, so far from now.
     pub(crate) fn at(&mut self, wait: Duration, timer: Timer) {
-        self.timers.insert((self.began.elapsed().saturating_add(wait), timer));
-    }
-
-    /// Pairs that were replaced and are about to be deleted.
-    pub(crate) fn forgotten(&self) -> impl Iterator<Item = u32> {
-        self.timers.iter().filter_map(|(_, timer)| match timer {
-            Timer::Forget(_, spi) => Some(*spi),
-            _ => None,
-        })
+        self.timers.set(self.began.elapsed().saturating_add(wait), timer);
     }
 
     /// A random number below `most`, for times that must not be the same everywhere.
@@ -169,7 +141,7 @@ impl Keyer {
 
     /// Waits for something, and does it. False when it is time to end.
     fn turn(&mut self) -> Result<bool, Fatal> {
-        let first = self.timers.first().map(|(at, _)| *at);
+        let first = self.timers.first();
         let next = [first, self.due].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_sub(self.began.elapsed()));
         for (source, _) in self.events.wait(limit)? {
@@ -437,14 +409,11 @@ impl Keyer {
     /// Does what is due.
     fn ring(&mut self) {
         let now = self.began.elapsed();
-        while let Some((at, _)) = self.timers.first()
-            && *at <= now
-        {
-            let Some((_, timer)) = self.timers.pop_first() else { return };
+        while let Some(timer) = self.timers.due(now) {
             match timer {
                 Timer::Rekey(inbound) => self.rekey(inbound),
                 Timer::Expire(inbound) => self.expire(inbound),
-                Timer::Forget(label, spi) => {
+                Timer::Forget(label, _, spi) => {
                     self.erase(&label, spi);
                 }
                 Timer::Settle(session) => self.settle(session),

@@ -17,6 +17,7 @@ mod server;
 mod signer;
 mod source;
 mod start;
+mod timers;
 mod workstation;
 
 fn main() -> std::process::ExitCode {

@@ -1,7 +1,8 @@
 //! A workstation's part: one session, one IKE SA with the server for it, on the session's own port.
 
 use crate::children::MOVED_OVERLAP;
-use crate::keyer::{Keyer, Timer};
+use crate::keyer::Keyer;
+use crate::timers::Timer;
 use levee_ike::{
     ChildDecision, ChildError, ChildRequested, CloseReason, Command, Identity, IkeId, Peer, PeerCertificate,
     RemoteId, Resource, Role, TrustAnchors,

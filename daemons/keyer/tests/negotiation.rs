@@ -729,3 +729,36 @@ fn a_workstations_further_worker_meets_the_servers_worker_that_has_least_of_its_
     let (there, here) = (keys(&other), keys(&second));
     assert_eq!((there.outbound.clone(), slot_of(here.inbound.0)), (here.inbound, 2));
 }
+
+#[test]
+fn a_peer_that_has_its_keys_replaced_again_and_again_leaves_nothing_behind() {
+    let (pair, _, here) = Pair::agreed();
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pair.server.process.pid)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().to_owned();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+    };
+    let install = |vault: &levee_ipc::Channel| loop {
+        if let KeyerToVault::Install { inbound, .. } = told(vault) {
+            vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
+            break inbound.spi;
+        }
+    };
+    let mut spi = here.inbound.0;
+    let mut replace = || {
+        pair.at_workstation.send(&VaultToKeyer::Expiring { spi, session: session(1) }).unwrap();
+        pair.answer("SECRET", Some(record(1, "SECRET")));
+        install(&pair.secret);
+        spi = install(&pair.at_workstation);
+    };
+    // For five seconds what was replaced is remembered: it may still arrive.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        replace();
+    }
+    let before = memory();
+    (0..8_000).for_each(|_| replace());
+    // Two hundred octets each were 1,600 KiB.
+    let more = memory().saturating_sub(before);
+    assert!(more < 800, "{more} KiB more");
+}

@@ -169,7 +169,7 @@ fn transfer(
 }
 
 /// The next part of a file from `at` on, below `size`, that is no hole: where it begins and ends.
-fn data(source: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
+pub fn data(source: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Errno> {
     if at >= size {
         return Ok(None);
     }

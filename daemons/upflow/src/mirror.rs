@@ -26,11 +26,27 @@ pub struct Limits {
     pub depth: u32,
     /// Entries of any kind that a pass looks at.
     pub looks: u64,
+    /// Bytes of memory for what is remembered of files and directories, by their names.
+    pub memory: u64,
+    /// So much is done in one pass, and the rest in the next: a file or directory that is copied or removed, and as much for each
+    /// [`ACT`] bytes of it.
+    pub acts: u64,
 }
+
+/// Bytes of a file that count as much as a file.
+const ACT: u64 = 16 << 10;
+/// What is done for one label before another has its turn.
+pub const TURN: u64 = 2_000;
+
+/// What a stage remembers of all that it copies takes no more bytes of memory than this. The labels that it reads have equal parts: one that has
+/// many documents, or long names, takes nothing of what others have.
+pub const MEMORY: u64 = 96 << 20;
+/// The same of one that tells another half of them, which remembers as much: that is in a machine, with its kernel and its services.
+pub const TOLD: u64 = 64 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000 }
+        Self { entries: 100_000, bytes: 4 << 30, depth: 32, looks: 200_000, memory: MEMORY, acts: u64::MAX }
     }
 }
 
@@ -44,8 +60,8 @@ struct Known {
 /// What the area has under a name.
 #[derive(Debug)]
 enum Entry {
-    /// A file; without a version, one that must be copied again.
-    File(Option<Version>),
+    /// A file, and the bytes that it takes, as far as they are known; without a version, one that must be copied again.
+    File(Option<Version>, u64),
     /// A directory.
     Directory(Directory),
 }
@@ -63,7 +79,50 @@ pub struct Mirror {
     area: Area,
     limits: Limits,
     root: Directory,
+    /// What `root` takes, with all in it.
+    held: Held,
+    /// So many changes the next pass leaves alone, since the one before got as far: else what changes again and again kept all behind it waiting.
+    resume: u64,
     counters: UpflowCounters,
+}
+
+/// What the entries of an area take, those too that are to go still.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    /// Bytes of memory.
+    memory: u64,
+    /// Bytes of files.
+    bytes: u64,
+}
+
+impl Held {
+    /// An entry takes its name, its place in a table that may be half empty, and of a directory the least table that there is, at most.
+    fn of(name: &CStr, entry: &Entry) -> Self {
+        let (least, bytes) = match entry {
+            Entry::File(_, bytes) => (240, *bytes),
+            Entry::Directory(_) => (640, 0),
+        };
+        Self { memory: u64::try_from(name.count_bytes()).unwrap_or(u64::MAX).saturating_add(least), bytes }
+    }
+
+    /// All that is in a directory.
+    fn within(directory: &Directory) -> Self {
+        directory.entries.iter().fold(Self::default(), |sum, (name, Known { entry, .. })| {
+            let within =
+                if let Entry::Directory(within) = entry { Self::within(within) } else { Self::default() };
+            sum.and(Self::of(name, entry)).and(within)
+        })
+    }
+
+    fn and(self, other: Self) -> Self {
+        let memory = self.memory.saturating_add(other.memory);
+        Self { memory, bytes: self.bytes.saturating_add(other.bytes) }
+    }
+
+    fn without(self, other: Self) -> Self {
+        let memory = self.memory.saturating_sub(other.memory);
+        Self { memory, bytes: self.bytes.saturating_sub(other.bytes) }
+    }
 }
 
 /// Removes everything from the directory `copies`, of which `area` is part, but the directories with these names.
@@ -92,6 +151,8 @@ pub struct Passed {
     pub looked: u64,
     /// Whether the area is as the source was: nothing has to be tried again.
     pub complete: bool,
+    /// Whether there is more to do at once.
+    pub more: bool,
     /// Whether there will be a notice of every change from now on.
     pub watched: bool,
 }
@@ -100,7 +161,8 @@ impl Mirror {
     /// Keeps `area` from now on. What it has already is kept until the first pass has seen otherwise, but is copied
     /// once more: what it was copied from is not known.
     pub fn new(area: Area, limits: Limits) -> Self {
-        Self { area, limits, root: Directory::default(), counters: UpflowCounters::default() }
+        let (root, counters) = (Directory::default(), UpflowCounters::default());
+        Self { area, limits, root, held: Held::default(), resume: 0, counters }
     }
 
     /// What it keeps.
@@ -127,18 +189,22 @@ impl Mirror {
             removed: self.counters.removed,
             ..UpflowCounters::default()
         };
-        let Self { area, limits, root, .. } = self;
-        let mut pass = Pass { notices, ..Pass::new(area, *limits, totals) };
+        let Self { area, limits, root, held, resume, .. } = self;
+        let mut pass = Pass { notices, held: *held, resume: *resume, ..Pass::new(area, *limits, totals) };
         match own_view(source).and_then(|source| Ok((source, own_view(area.tree())?))) {
             Ok((from, to)) => pass.directory(from.as_fd(), to.as_fd(), root, 0),
             Err(_) => pass.failed(),
         }
         let watched = pass.notices.is_some();
-        let Pass { counters, looked, again, .. } = pass;
-        self.counters = counters;
+        let Pass { counters, looked, held, refused, mut again, at, spent, resume: resumed, .. } = pass;
+        (self.counters, self.held) = (counters, held);
+        self.resume = if spent { at } else { 0 };
+        let more = spent || resumed > 0;
+        // What had no room beside what is gone by now may have some.
+        again |= refused && before.1 != self.counters.removed;
         let changed = before != (self.counters.copied, self.counters.removed);
         let told = !changed || self.area.advance().is_ok();
-        Passed { looked, complete: !again && told, watched }
+        Passed { looked, complete: !again && told, more, watched }
     }
 }
 
@@ -154,13 +220,39 @@ struct Pass<'a> {
     counters: UpflowCounters,
     looked: u64,
     again: bool,
+    /// What all takes that is remembered.
+    held: Held,
+    /// Something was left behind since there was no memory for it.
+    refused: bool,
+    /// Before which change something is done again, and at which the pass is.
+    resume: u64,
+    at: u64,
+    /// What is left to be done in this pass; and whether there was more.
+    left: u64,
+    spent: bool,
     /// As long as all that was seen could be watched.
     notices: Option<&'a Notices>,
 }
 
 impl<'a> Pass<'a> {
     fn new(area: &'a Area, limits: Limits, counters: UpflowCounters) -> Self {
-        Self { area, limits, buffer: Vec::new(), counters, looked: 0, again: false, notices: None }
+        let (looked, held, refused) = (0, Held::default(), false);
+        let (resume, at, left, spent) = (0, 0, limits.acts, false);
+        Self {
+            area,
+            limits,
+            buffer: Vec::new(),
+            counters,
+            looked,
+            again: false,
+            held,
+            refused,
+            resume,
+            at,
+            left,
+            spent,
+            notices: None,
+        }
     }
 
     fn failed(&mut self) {
@@ -181,8 +273,18 @@ impl<'a> Pass<'a> {
             return;
         };
         for (name, kind) in names {
-            let was = directory.entries.remove(&name).map(|known| known.entry);
+            let was = self.forget(directory, &name);
             let is = match kind {
+                // To go through one that is there is no change.
+                FileType::Directory if self.left > 0 && matches!(was, Some(Entry::Directory(_))) => {
+                    self.subdirectory(from, to, &name, was, depth)
+                }
+                _ if !self.acts() => self.later(was),
+                FileType::RegularFile | FileType::Directory if !self.remembers(&name, kind) => {
+                    self.refused = true;
+                    self.counters.excess_entries += 1;
+                    self.drop_entry(to, &name, was)
+                }
                 FileType::RegularFile => self.file(from, to, &name, was),
                 FileType::Directory => self.subdirectory(from, to, &name, was, depth),
                 FileType::Unknown => self.keep(was),
@@ -192,7 +294,7 @@ impl<'a> Pass<'a> {
                 }
             };
             if let Some(entry) = is {
-                directory.entries.insert(name, Known { seen: self.number(), entry });
+                self.remember(directory, name, Known { seen: self.number(), entry });
             }
         }
         if !all {
@@ -202,10 +304,61 @@ impl<'a> Pass<'a> {
         let number = self.number();
         for (name, known) in directory.entries.extract_if(|_, known| known.seen != number).collect::<Vec<_>>()
         {
-            if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
-                directory.entries.insert(name, Known { seen: 0, entry });
+            self.held = self.held.without(Held::of(&name, &known.entry));
+            let left = if self.acts() {
+                self.drop_entry(to, &name, Some(known.entry))
+            } else {
+                self.later(Some(known.entry))
+            };
+            if let Some(entry) = left {
+                self.remember(directory, name, Known { seen: 0, entry });
             }
         }
+    }
+
+    /// Whether the next change is for this pass: it is behind what the one before did, and not enough has been done.
+    fn acts(&mut self) -> bool {
+        if self.left == 0 {
+            (self.spent, self.again) = (true, true);
+            return false;
+        }
+        self.at += 1;
+        if self.at <= self.resume {
+            self.again = true;
+            return false;
+        }
+        self.left -= 1;
+        true
+    }
+
+    /// What the area has stays for now.
+    fn later(&mut self, was: Option<Entry>) -> Option<Entry> {
+        match was {
+            Some(Entry::File(..)) => self.counters.files += 1,
+            Some(Entry::Directory(_)) => self.counters.directories += 1,
+            None => {}
+        }
+        was
+    }
+
+    fn remember(&mut self, directory: &mut Directory, name: CString, known: Known) {
+        self.held = self.held.and(Held::of(&name, &known.entry));
+        directory.entries.insert(name, known);
+    }
+
+    fn forget(&mut self, directory: &mut Directory, name: &CStr) -> Option<Entry> {
+        let known = directory.entries.remove(name)?;
+        self.held = self.held.without(Held::of(name, &known.entry));
+        Some(known.entry)
+    }
+
+    /// Whether there is memory for one more entry.
+    fn remembers(&self, name: &CStr, kind: FileType) -> bool {
+        let entry = match kind {
+            FileType::Directory => Entry::Directory(Directory::default()),
+            _ => Entry::File(None, 0),
+        };
+        self.held.and(Held::of(name, &entry)).memory <= self.limits.memory
     }
 
     fn number(&self) -> u64 {
@@ -235,7 +388,7 @@ impl<'a> Pass<'a> {
             }
             self.looked += 1;
             match directory.entries.get_mut(name) {
-                Some(Known { seen, entry: Entry::File(Some(version)) })
+                Some(Known { seen, entry: Entry::File(Some(version), _) })
                     if self.is_unchanged(from, name, version) =>
                 {
                     *seen = self.number();
@@ -261,6 +414,7 @@ impl<'a> Pass<'a> {
             FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && Version::of(&stat) == *version;
         let size = file::room(&stat);
         let room = self.counters.entries() < self.limits.entries
+            && self.held.memory <= self.limits.memory
             && size <= self.limits.bytes.saturating_sub(self.counters.bytes);
         if same && room {
             self.kept(None, size);
@@ -286,10 +440,12 @@ impl<'a> Pass<'a> {
             };
             let entry = match kind {
                 FileType::Directory => Entry::Directory(Directory::default()),
-                _ => Entry::File(None),
+                _ => Entry::File(None, 0),
             };
             found.insert(name.to_owned(), Known { seen: 0, entry });
         }
+        let held = found.iter().map(|(name, known)| Held::of(name, &known.entry));
+        self.held = held.fold(self.held, Held::and);
         directory.entries = found;
         directory.known = true;
         Ok(())
@@ -324,7 +480,12 @@ impl<'a> Pass<'a> {
             self.counters.excess_bytes += 1;
             return self.drop_entry(to, name, was);
         }
-        let was = match was {
+        if size > self.limits.bytes.saturating_sub(self.held.bytes) {
+            // It fits once what is to go still has gone. Until then it would take the room of others in the same image.
+            self.again = true;
+            return self.later(was);
+        }
+        let mut was = match was {
             // Nothing can be renamed over a directory.
             Some(Entry::Directory(_)) => self.drop_entry(to, name, was),
             was => was,
@@ -334,7 +495,6 @@ impl<'a> Pass<'a> {
         }
         self.buffer.resize(file::BUFFER, 0);
         let mut outcome = file::copy(from, to, name, left, self.area, &mut self.buffer);
-        let mut was = was;
         if outcome == Outcome::NoRoom && was.is_some() {
             // An area is no larger than its source: where old and new do not fit both, the old one gives way first.
             was = self.drop_entry(to, name, was);
@@ -344,7 +504,8 @@ impl<'a> Pass<'a> {
             Outcome::Copied { version, bytes } => {
                 self.counters.copied += 1;
                 self.again |= version.is_none();
-                self.kept(Some(Entry::File(version)), bytes)
+                self.left = self.left.saturating_sub(bytes / ACT);
+                self.kept(Some(Entry::File(version, bytes)), bytes)
             }
             Outcome::Changed => {
                 self.counters.changing += 1;
@@ -403,7 +564,7 @@ impl<'a> Pass<'a> {
             }
         };
         let was = match was {
-            Some(Entry::File(_)) => self.drop_entry(to, name, was),
+            Some(Entry::File(..)) => self.drop_entry(to, name, was),
             was => was,
         };
         let mut directory = match was {
@@ -438,7 +599,7 @@ impl<'a> Pass<'a> {
     /// An older copy stays until there is a newer one.
     fn stale(&mut self, was: Option<Entry>, bytes: u64) -> Option<Entry> {
         match was {
-            Some(Entry::File(_)) => self.kept(Some(Entry::File(None)), bytes),
+            Some(Entry::File(_, room)) => self.kept(Some(Entry::File(None, room)), bytes),
             other => other,
         }
     }
@@ -451,14 +612,17 @@ impl<'a> Pass<'a> {
     /// Removes from the area what it has under a name. Answers what is left of it.
     fn drop_entry(&mut self, to: BorrowedFd<'_>, name: &CStr, entry: Option<Entry>) -> Option<Entry> {
         let removed = match entry? {
-            Entry::File(_) => match unlinkat(to, name, AtFlags::empty()) {
+            Entry::File(_, room) => match unlinkat(to, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
-                Err(_) => Err(Entry::File(None)),
+                Err(_) => Err(Entry::File(None, room)),
             },
             Entry::Directory(mut directory) => {
                 let emptied = match beneath::directory(to, name) {
                     Ok(target) => self.empty(target.as_fd(), &mut directory),
-                    Err(Errno::NOENT) => return None,
+                    Err(Errno::NOENT) => {
+                        self.held = self.held.without(Held::within(&directory));
+                        return None;
+                    }
                     Err(_) => false,
                 };
                 if emptied && unlinkat(to, name, AtFlags::REMOVEDIR).is_ok() {
@@ -474,7 +638,12 @@ impl<'a> Pass<'a> {
                 None
             }
             Err(left) => {
-                self.failed();
+                // What there was no time for is no failure.
+                if self.spent {
+                    self.again = true
+                } else {
+                    self.failed()
+                }
                 Some(left)
             }
         }
@@ -486,8 +655,13 @@ impl<'a> Pass<'a> {
             return false;
         }
         for (name, known) in std::mem::take(&mut directory.entries) {
-            if let Some(entry) = self.drop_entry(to, &name, Some(known.entry)) {
-                directory.entries.insert(name, Known { seen: 0, entry });
+            self.held = self.held.without(Held::of(&name, &known.entry));
+            self.spent |= self.left == 0;
+            self.left = self.left.saturating_sub(1);
+            let left = Some(known.entry);
+            let left = if self.spent { left } else { self.drop_entry(to, &name, left) };
+            if let Some(entry) = left {
+                self.remember(directory, name, Known { seen: 0, entry });
             }
         }
         directory.entries.is_empty()

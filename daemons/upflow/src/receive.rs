@@ -6,6 +6,7 @@
 use crate::area::{Area, NEW, UNFINISHED};
 use crate::beneath;
 use crate::mirror::Limits;
+use crate::send::cost;
 use levee_ipc::Stream;
 use levee_ipc::documents::{Carried, PATH_MAX};
 use levee_ipc::warden::UpflowCounters;
@@ -29,10 +30,12 @@ pub struct Receiver {
     area: Area,
     limits: Limits,
     /// What there is, of what has been told: files with their sizes.
-    kept: BTreeMap<Path, Option<u64>>,
+    kept: BTreeMap<Vec<u8>, Option<u64>>,
     bytes: u64,
-    /// In a pass that names everything: what has been named.
-    named: Option<BTreeSet<Path>>,
+    /// Bytes of memory that what is kept takes, by [`cost`]; of what is named it is as much.
+    held: u64,
+    /// In a pass that names everything: what has been named, and the bytes that it takes.
+    named: Option<(BTreeSet<Vec<u8>>, u64)>,
     incoming: Option<Incoming>,
     changed: bool,
     /// The sender's counters, and what has been left out here.
@@ -40,8 +43,12 @@ pub struct Receiver {
     failed: u64,
 }
 
-/// A path as its names: none empty, none that leads elsewhere.
-type Path = Vec<CString>;
+/// A path: as it was told, and its names: none empty, none that leads elsewhere.
+#[derive(Debug, PartialEq, Eq)]
+struct Path {
+    told: Vec<u8>,
+    names: Vec<CString>,
+}
 
 /// A file that is arriving.
 struct Incoming {
@@ -55,13 +62,14 @@ struct Incoming {
 
 impl Receiver {
     /// Keeps `area`. What it has already is kept until the first whole pass has said otherwise.
-    pub fn new(stream: Stream, area: Area) -> Self {
+    pub fn new(stream: Stream, area: Area, limits: Limits) -> Self {
         Self {
             stream,
             area,
-            limits: Limits::default(),
+            limits,
             kept: BTreeMap::new(),
             bytes: 0,
+            held: 0,
             named: None,
             incoming: None,
             changed: false,
@@ -90,44 +98,38 @@ impl Receiver {
     fn take(&mut self, said: Carried) -> io::Result<()> {
         match (said, self.incoming.take()) {
             (Carried::Begin { whole }, None) => {
-                self.named = whole.then(BTreeSet::new);
+                self.named = whole.then(Default::default);
                 self.failed = 0;
             }
             (Carried::Directory { path }, None) => {
-                let path = parse(&path)?;
+                let path = parse(path)?;
                 self.name(&path);
                 self.directory(path);
             }
             (Carried::File { path, modified, size }, None) => {
-                let path = parse(&path)?;
+                let path = parse(path)?;
                 self.name(&path);
                 let file = self.begin(&path, size);
                 self.incoming = Some(Incoming { path, modified, size, got: 0, file });
             }
-            (Carried::Piece(piece), Some(mut incoming)) => {
-                incoming.got = incoming.got.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
-                if incoming.got > incoming.size {
-                    return Err(invalid("a file that is longer than it was said to be"));
-                }
-                if let Some(file) = &incoming.file
-                    && put(file, &piece).is_err()
-                {
-                    incoming.file = None;
-                    self.failed += 1;
-                }
-                self.incoming = Some(incoming);
+            (Carried::Piece(piece), Some(incoming)) => {
+                let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                self.comes(incoming, length, |file| put(file, &piece))?;
+            }
+            (Carried::Hole(length), Some(incoming)) => {
+                self.comes(incoming, length, |file| skip(file, length))?;
             }
             (Carried::Done { good }, Some(incoming)) => self.finish(incoming, good),
-            (Carried::Same { path }, None) => {
-                let path = parse(&path)?;
+            (Carried::Same(path), None) => {
+                let path = parse(path)?;
                 self.name(&path);
             }
             (Carried::Remove { path }, None) => {
-                let path = parse(&path)?;
+                let path = parse(path)?;
                 self.remove(&path);
             }
             (Carried::End { complete, counters }, None) => {
-                if let Some(named) = self.named.take().filter(|_| complete) {
+                if let Some((named, _)) = self.named.take().filter(|_| complete) {
                     self.keep_only(&named);
                 }
                 self.counters = counters;
@@ -140,24 +142,48 @@ impl Receiver {
         Ok(())
     }
 
+    /// So many more bytes of the file that is arriving.
+    fn comes(
+        &mut self,
+        mut incoming: Incoming,
+        length: u64,
+        put: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+    ) -> io::Result<()> {
+        incoming.got = incoming.got.saturating_add(length);
+        if incoming.got > incoming.size {
+            return Err(invalid("a file that is longer than it was said to be"));
+        }
+        if let Some(file) = &incoming.file
+            && put(file).is_err()
+        {
+            incoming.file = None;
+            self.failed += 1;
+        }
+        self.incoming = Some(incoming);
+        Ok(())
+    }
+
     fn name(&mut self, path: &Path) {
-        if let Some(named) = &mut self.named {
+        if let Some((named, held)) = &mut self.named {
             // One more than may be kept is never kept, so naming it means nothing.
-            if u64::try_from(named.len()).unwrap_or(u64::MAX) < self.limits.entries {
-                named.insert(path.clone());
+            let more = held.saturating_add(cost(&path.told));
+            let room = u64::try_from(named.len()).is_ok_and(|count| count < self.limits.entries);
+            if room && more <= self.limits.memory && named.insert(path.told.clone()) {
+                *held = more;
             }
         }
     }
 
     /// Whether there is room for one more entry at a path.
     fn room(&self, path: &Path) -> bool {
-        self.kept.contains_key(path)
-            || u64::try_from(self.kept.len()).unwrap_or(u64::MAX) < self.limits.entries
+        self.kept.contains_key(&path.told)
+            || u64::try_from(self.kept.len()).is_ok_and(|count| count < self.limits.entries)
+                && self.held.saturating_add(cost(&path.told)) <= self.limits.memory
     }
 
     /// The directory that a path's last name is in.
     fn parent<'p>(&self, path: &'p Path) -> Result<(OwnedFd, &'p CStr), Errno> {
-        let (last, above) = path.split_last().ok_or(Errno::INVAL)?;
+        let (last, above) = path.names.split_last().ok_or(Errno::INVAL)?;
         let mut at = beneath::directory(self.area.tree(), c".")?;
         for name in above {
             at = beneath::directory(at.as_fd(), name)?;
@@ -182,7 +208,7 @@ impl Receiver {
     }
 
     fn begin(&mut self, path: &Path, size: u64) -> Option<OwnedFd> {
-        let had = self.kept.get(path).copied().flatten().unwrap_or(0);
+        let had = self.kept.get(&path.told).copied().flatten().unwrap_or(0);
         let fits = size <= self.limits.bytes.saturating_sub(self.bytes.saturating_sub(had));
         let file = (fits && self.room(path)).then(|| match beneath::creating(self.area.work(), NEW) {
             Err(Errno::EXIST) => {
@@ -227,7 +253,10 @@ impl Receiver {
     /// There is now this at a path.
     fn account(&mut self, path: Path, size: Option<u64>) {
         self.changed = true;
-        let before = self.kept.insert(path, size).flatten().unwrap_or(0);
+        let cost = cost(&path.told);
+        let before = self.kept.insert(path.told, size);
+        self.held = self.held.saturating_add(if before.is_some() { 0 } else { cost });
+        let before = before.flatten().unwrap_or(0);
         self.bytes = self.bytes.saturating_sub(before).saturating_add(size.unwrap_or(0));
     }
 
@@ -236,7 +265,9 @@ impl Receiver {
         match self.parent(path).and_then(gone) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {
                 self.changed = true;
-                let had = self.kept.remove(path).flatten().unwrap_or(0);
+                let had = self.kept.remove(&path.told);
+                self.held = self.held.saturating_sub(had.map_or(0, |_| cost(&path.told)));
+                let had = had.flatten().unwrap_or(0);
                 self.bytes = self.bytes.saturating_sub(had);
             }
             Err(_) => self.failed += 1,
@@ -244,7 +275,7 @@ impl Receiver {
     }
 
     /// Removes what has not been named.
-    fn keep_only(&mut self, named: &BTreeSet<Path>) {
+    fn keep_only(&mut self, named: &BTreeSet<Vec<u8>>) {
         let root = beneath::directory(self.area.tree(), c".");
         match root.and_then(|root| prune(root.as_fd(), &mut Vec::new(), named)) {
             Ok(removed) => self.changed |= removed,
@@ -252,6 +283,7 @@ impl Receiver {
         }
         self.kept.retain(|path, _| named.contains(path));
         self.bytes = self.kept.values().flatten().fold(0, |sum, size| sum.saturating_add(*size));
+        self.held = self.kept.keys().fold(0, |sum, path| sum.saturating_add(cost(path)));
     }
 }
 
@@ -259,21 +291,22 @@ fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
 }
 
-fn parse(path: &[u8]) -> io::Result<Path> {
+fn parse(told: Vec<u8>) -> io::Result<Path> {
     let depth = usize::try_from(Limits::default().depth).unwrap_or(0);
-    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let names: Vec<&[u8]> = told.split(|byte| *byte == b'/').collect();
     // A label's directory is one more.
-    if path.len() > PATH_MAX || names.len() > depth + 2 {
+    if told.len() > PATH_MAX || names.len() > depth + 2 {
         return Err(invalid("a path that is too long or too deep"));
     }
     let name = |name: &[u8]| {
         let bad = name.is_empty() || name == b"." || name == b".." || name.len() > 255;
         CString::new(name).ok().filter(|_| !bad)
     };
-    let names: Option<Path> = names.into_iter().map(name).collect();
+    let names: Option<Vec<CString>> = names.into_iter().map(name).collect();
     // The place of unfinished files is the area's own.
     let names = names.filter(|names| names.first().is_some_and(|first| first.as_c_str() != UNFINISHED));
-    names.ok_or_else(|| invalid("a path that is none"))
+    let names = names.ok_or_else(|| invalid("a path that is none"))?;
+    Ok(Path { told, names })
 }
 
 fn is_directory(at: BorrowedFd<'_>, name: &CStr) -> bool {
@@ -283,8 +316,7 @@ fn is_directory(at: BorrowedFd<'_>, name: &CStr) -> bool {
 /// Writes a piece of a file; one without anything in it stays a hole, as it may have been one.
 fn put(file: &OwnedFd, mut rest: &[u8]) -> Result<(), Errno> {
     if rest.iter().all(|byte| *byte == 0) {
-        let length = i64::try_from(rest.len()).map_err(|_| Errno::FBIG)?;
-        return seek(file, SeekFrom::Current(length)).map(drop);
+        return skip(file, u64::try_from(rest.len()).unwrap_or(u64::MAX));
     }
     while !rest.is_empty() {
         match write(file, rest) {
@@ -295,6 +327,11 @@ fn put(file: &OwnedFd, mut rest: &[u8]) -> Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+fn skip(file: &OwnedFd, length: u64) -> Result<(), Errno> {
+    let length = i64::try_from(length).map_err(|_| Errno::FBIG)?;
+    seek(file, SeekFrom::Current(length)).map(drop)
 }
 
 /// Removes a name, with everything beneath it.
@@ -308,7 +345,7 @@ fn remove_tree(at: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
 }
 
 /// Removes what is not named from a directory; whether there was anything.
-fn prune(at: BorrowedFd<'_>, path: &mut Path, named: &BTreeSet<Path>) -> Result<bool, Errno> {
+fn prune(at: BorrowedFd<'_>, path: &mut Vec<u8>, named: &BTreeSet<Vec<u8>>) -> Result<bool, Errno> {
     let mut names = Vec::new();
     {
         let view = beneath::directory(at, c".")?;
@@ -324,7 +361,11 @@ fn prune(at: BorrowedFd<'_>, path: &mut Path, named: &BTreeSet<Path>) -> Result<
     }
     let mut removed = false;
     for name in names {
-        path.push(name.clone());
+        let above = path.len();
+        if above > 0 {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name.to_bytes());
         let kept = named.contains(path);
         let directory = is_directory(at, &name);
         if directory {
@@ -335,7 +376,7 @@ fn prune(at: BorrowedFd<'_>, path: &mut Path, named: &BTreeSet<Path>) -> Result<
             unlinkat(at, &name, if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
             removed = true;
         }
-        path.pop();
+        path.truncate(above);
     }
     Ok(removed)
 }
@@ -346,14 +387,15 @@ mod tests {
 
     #[test]
     fn a_path_is_names_and_nothing_else() {
-        let names = parse(b"a/b c/d").unwrap();
-        assert_eq!(names, [c"a".to_owned(), c"b c".to_owned(), c"d".to_owned()]);
+        let path = parse(b"a/b c/d".to_vec()).unwrap();
+        assert_eq!(path.told, b"a/b c/d");
+        assert_eq!(path.names, [c"a".to_owned(), c"b c".to_owned(), c"d".to_owned()]);
         let deep = vec!["d"; 40].join("/");
         let long = "x".repeat(256);
         for bad in
             ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0b", ".unfinished/x", &deep, &long]
         {
-            assert!(parse(bad.as_bytes()).is_err(), "{bad:?}");
+            assert!(parse(bad.as_bytes().to_vec()).is_err(), "{bad:?}");
         }
     }
 }

@@ -56,6 +56,11 @@ impl Schedule {
         self.next = if noticed { self.beat.max(now + LONGEST) } else { self.beat };
     }
 
+    /// The pass had more to do than one may: the next one goes on at once.
+    pub fn goes_on(&mut self, now: Instant) {
+        (self.next, self.beat) = (now, now);
+    }
+
     /// Something has changed.
     pub fn noticed(&mut self, now: Instant) {
         self.next = self.next.min(self.beat.max(now + SETTLE));

@@ -103,6 +103,9 @@ fn copy<P: Part<Says = UpflowCounters>>(
             let looked = passed.iter().map(|passed| passed.looked).sum();
             let noticed = passed.iter().all(|passed| passed.complete && passed.watched);
             schedule.passed(Instant::now(), looked, noticed);
+            if passed.iter().any(|passed| passed.more) {
+                schedule.goes_on(Instant::now());
+            }
         }
     }
 }
@@ -171,11 +174,11 @@ fn asked<P: Part<Says = UpflowCounters>>(
     Ok(Asked::Nothing)
 }
 
-/// What is copied of a tree takes no more room than the file system that it lies in has in all.
-pub fn limits(tree: &OwnedFd) -> Limits {
+/// What is copied of a tree takes no more room than the file system that it lies in has in all, and so much memory.
+pub fn limits(tree: &OwnedFd, memory: u64) -> Limits {
     // One whose size cannot be had gives nothing.
     let size = rustix::fs::fstatvfs(tree).map_or(0, |fs| fs.f_blocks.saturating_mul(fs.f_frsize));
-    Limits { bytes: size, ..Limits::default() }
+    Limits { bytes: size, memory, ..Limits::default() }
 }
 
 impl Job {
@@ -196,7 +199,7 @@ impl Job {
     }
 
     fn pass(&mut self) -> Passed {
-        let nothing = Passed { looked: 0, complete: true, watched: false };
+        let nothing = Passed { looked: 0, complete: true, more: false, watched: false };
         match &mut self.from {
             From::Store(store, notices) => {
                 // What was told so far this pass will see.

@@ -1,7 +1,7 @@
 //! From the first instruction to the sandbox: what a stage is given says what it does.
 
 use crate::area::{Area, Source};
-use crate::mirror::{self, Mirror};
+use crate::mirror::{self, Limits, MEMORY, Mirror, TOLD, TURN};
 use crate::receive::Receiver;
 use crate::send::{Sender, Tree};
 use crate::serve::{From, Job, Work, limits};
@@ -98,19 +98,21 @@ fn first() -> Result<(), Fatal> {
             let notices = Notices::new().and_then(|notices| events.watch(notices, ())).ok();
             let confined = confine(&[(store.as_fd(), Access::Read), (snapshot.as_fd(), Access::ReadWrite)])?;
             let area = Area::snapshot(snapshot).map_err(laid_out(&label))?;
-            let mirror = Mirror::new(area, limits(&store));
+            let mirror = Mirror::new(area, limits(&store, MEMORY));
             (confined, Work::Copies(vec![Job { from: From::Store(store, notices), mirror }]))
         }
         (Some((label, store)), None, Some((of, stream))) if label == of => {
             let confined = confine(&[(store.as_fd(), Access::Read)])?;
-            let sender = Box::new(Sender::new(Stream::new(stream), vec![Tree::Store(store)]));
+            let limits = limits(&store, TOLD);
+            let sender = Box::new(Sender::new(Stream::new(stream), vec![(Tree::Store(store), limits)]));
             (confined, Work::Tells { label, sender, last_pass: true })
         }
         (None, Some((label, snapshot)), Some((of, stream))) if label == of => {
             let told = watched(&stream, &mut events)?;
             let confined = confine(&[(snapshot.as_fd(), Access::ReadWrite)])?;
             let area = Area::snapshot(snapshot).map_err(laid_out(&label))?;
-            let receiver = Box::new(Receiver::new(Stream::new(stream), area));
+            let limits = Limits { memory: TOLD, ..Limits::default() };
+            let receiver = Box::new(Receiver::new(Stream::new(stream), area, limits));
             (confined, Work::IsTold { label, receiver, told })
         }
         _ => return Err(not_two("a store, its snapshot and its documents")),
@@ -131,7 +133,8 @@ fn second() -> Result<(), Fatal> {
         }
         (None, Some((label, stream))) => {
             let confined = confine(&readable(&snapshots))?;
-            let trees = snapshots.into_iter().map(tree).collect::<Result<_, _>>()?;
+            let part = part(TOLD, snapshots.len());
+            let trees = snapshots.into_iter().map(|of| tree(of, part)).collect::<Result<_, _>>()?;
             let sender = Box::new(Sender::new(Stream::new(stream), trees));
             (confined, Work::Tells { label, sender, last_pass: false })
         }
@@ -139,7 +142,7 @@ fn second() -> Result<(), Fatal> {
             let told = watched(&stream, &mut events)?;
             let confined = confine(&[(copies.as_fd(), Access::ReadWrite)])?;
             let area = Area::copies(copies).map_err(laid_out(&label))?;
-            let receiver = Box::new(Receiver::new(Stream::new(stream), area));
+            let receiver = Box::new(Receiver::new(Stream::new(stream), area, of_all_labels()));
             (confined, Work::IsTold { label, receiver, told })
         }
         _ => return Err(not_two("snapshots, their copies and documents")),
@@ -174,11 +177,12 @@ fn readable(snapshots: &[Of]) -> Vec<(BorrowedFd<'_>, Access)> {
 /// A job for each snapshot; copies of labels that this one does not dominate any more are removed.
 fn copying(snapshots: Vec<Of>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
     let (mut jobs, mut names) = (Vec::new(), Vec::new());
+    let part = part(MEMORY, snapshots.len());
     for (label, snapshot) in snapshots {
         let name = file_name(&label)?;
         let area = Area::copy(copies.as_fd(), &name).map_err(laid_out(&label))?;
         names.push(name);
-        let limits = limits(&snapshot);
+        let limits = Limits { acts: TURN, ..limits(&snapshot, part) };
         let from = From::Snapshot(Source::new(snapshot), None);
         jobs.push(Job { from, mirror: Mirror::new(area, limits) });
     }
@@ -189,8 +193,20 @@ fn copying(snapshots: Vec<Of>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
     Ok(jobs)
 }
 
-fn tree((label, snapshot): Of) -> Result<Tree, Fatal> {
-    Ok(Tree::Snapshot(file_name(&label)?, Source::new(snapshot), None))
+fn tree((label, snapshot): Of, memory: u64) -> Result<(Tree, Limits), Fatal> {
+    let limits = limits(&snapshot, memory);
+    Ok((Tree::Snapshot(file_name(&label)?, Source::new(snapshot), None), limits))
+}
+
+/// An equal part for each label.
+fn part(of: u64, labels: usize) -> u64 {
+    of / u64::try_from(labels).unwrap_or(u64::MAX).max(1)
+}
+
+/// What comes of all labels together: each has been held to its own part by who tells of them, which is this label's own, outside. Paths that are
+/// to go still are remembered with those that have come in their place.
+fn of_all_labels() -> Limits {
+    Limits { entries: u64::MAX, bytes: u64::MAX, memory: 2 * TOLD, ..Limits::default() }
 }
 
 fn file_name(label: &LabelName) -> Result<CString, Fatal> {

@@ -4,6 +4,7 @@ use levee_ipc::documents::Carried;
 use levee_ipc::warden::UpflowCounters;
 use levee_ipc::{Full, Stream};
 use levee_upflow::area::{Area, Source};
+use levee_upflow::mirror::Limits;
 use levee_upflow::receive::Receiver;
 use levee_upflow::send::{Sender, Tree};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -76,8 +77,8 @@ fn what_a_store_has_arrives_changes_and_goes_and_what_was_there_before_goes_too(
     fs::write(to.join("tree/a"), b"a file").unwrap();
 
     let (a, b) = pair();
-    let mut sender = Sender::new(a, vec![Tree::Store(open(&from))]);
-    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap());
+    let mut sender = Sender::new(a, vec![(Tree::Store(open(&from)), Limits::default())]);
+    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), Limits::default());
     pass(&mut sender, &mut receiver);
     let mut expected = all(&from);
     expected.remove("link");
@@ -118,11 +119,13 @@ fn snapshots_of_several_labels_go_each_to_its_own_directory() {
         fs::write(snapshot(name).join("generation"), 1_u64.to_ne_bytes()).unwrap();
     }
     let to = place.path().join("to");
-    let tree =
-        |name: &str| Tree::Snapshot(CString::new(name).unwrap(), Source::new(open(&snapshot(name))), None);
+    let tree = |name: &str| {
+        let source = Source::new(open(&snapshot(name)));
+        (Tree::Snapshot(CString::new(name).unwrap(), source, None), Limits::default())
+    };
     let (a, b) = pair();
     let mut sender = Sender::new(a, vec![tree("low"), tree("mid"), tree("not-yet")]);
-    let mut receiver = Receiver::new(b, Area::copies(open(&to)).unwrap());
+    let mut receiver = Receiver::new(b, Area::copies(open(&to)).unwrap(), Limits::default());
     pass(&mut sender, &mut receiver);
     assert_eq!(fs::read(to.join("low/note")).unwrap(), b"low");
     assert_eq!(fs::read(to.join("mid/note")).unwrap(), b"mid");
@@ -150,7 +153,7 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
         vec![file("/outside", 1)],
         vec![Carried::Directory { path: b"a/../../x".to_vec() }],
         vec![Carried::Remove { path: b"..".to_vec() }],
-        vec![Carried::Same { path: b".unfinished".to_vec() }],
+        vec![Carried::Same(b".unfinished".to_vec())],
         vec![piece(b"of no file")],
         vec![file("a", 1), piece(b"too much")],
         vec![file("a", 1), end()],
@@ -159,7 +162,7 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
     for said in refused {
         let to = place.path().join("to");
         let (a, b) = pair();
-        let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap());
+        let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), Limits::default());
         said.iter().for_each(|message| a.send(message, Full::Fails).unwrap());
         let error = receiver.hear().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{said:?}");
@@ -167,7 +170,7 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
     // What is announced and does not come, or is more than may be kept, leaves nothing; a link in the way is not followed.
     let to = place.path().join("to");
     let (a, b) = pair();
-    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap());
+    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), Limits::default());
     std::os::unix::fs::symlink(&outside, to.join("tree/link")).unwrap();
     std::os::unix::fs::symlink(place.path(), to.join("tree/up")).unwrap();
     for message in [

@@ -257,7 +257,7 @@ fn a_file_that_grows_while_it_is_copied_never_shows_torn() {
 
 #[test]
 fn what_is_beyond_the_limits_stays_behind_and_is_counted() {
-    let limits = Limits { entries: 4, bytes: 100, depth: 2, looks: 1_000 };
+    let limits = Limits { entries: 4, bytes: 100, depth: 2, looks: 1_000, ..Limits::default() };
     let mut stage = Stage::with(limits);
     for name in ["1", "2", "3", "4", "5", "6"] {
         fs::write(stage.store(name), b"x").unwrap();
@@ -288,6 +288,105 @@ fn what_is_beyond_the_limits_stays_behind_and_is_counted() {
         fs::write(stage.store(&name.to_string()), b"").unwrap();
     }
     assert_eq!(stage.pass().looked, 10);
+}
+
+#[test]
+fn what_is_remembered_takes_no_more_memory_than_it_may_and_what_had_no_room_comes_once_there_is_some() {
+    let mut stage = Stage::with(Limits { memory: 40_000, ..Limits::default() });
+    let names =
+        |stage: &Stage, directory: &str| fs::read_dir(stage.copy(directory)).map_or(0, Iterator::count);
+    let long = "x".repeat(250);
+    for name in 0..200 {
+        fs::write(stage.store(&format!("{name:03}{long}")), b"").unwrap();
+    }
+    settle();
+    assert!(stage.pass().complete);
+    // Each takes its name and 240 octets more.
+    assert_eq!(names(&stage, ""), 40_000 / 493);
+    assert_eq!(stage.mirror.counters().excess_entries, 200 - 81);
+    for name in fs::read_dir(stage.copy("")).unwrap() {
+        fs::remove_file(stage.store(name.unwrap().file_name().to_str().unwrap())).unwrap();
+    }
+    assert!(!stage.pass().complete, "what had no room beside the others may have some now");
+    assert!(stage.pass().complete);
+    assert_eq!(names(&stage, ""), 81);
+
+    // So it is of a directory that has another name, with all in it.
+    let mut stage = Stage::with(Limits { memory: 40_000, ..Limits::default() });
+    fs::create_dir(stage.store("one")).unwrap();
+    for name in 0..100 {
+        fs::write(stage.store(&format!("one/{name:03}")), b"").unwrap();
+    }
+    settle();
+    assert!(stage.pass().complete);
+    assert_eq!(names(&stage, "one"), 100);
+    fs::rename(stage.store("one"), stage.store("other")).unwrap();
+    assert!(!stage.pass().complete);
+    stage.pass();
+    assert_eq!((names(&stage, "other"), stage.copy("one").exists()), (100, false));
+    assert_eq!(stage.mirror.counters().excess_entries, 0);
+    // A new process knows nothing of what it finds, and what has no room there goes.
+    stage.mirror =
+        mirror(&stage.directory.path().join("area"), Limits { memory: 10_000, ..Limits::default() });
+    stage.pass();
+    assert!(names(&stage, "other") <= 10_000 / 243);
+}
+
+#[test]
+fn so_much_is_done_in_one_pass_and_the_rest_in_the_next_ones_whatever_changes_meanwhile() {
+    let mut stage = Stage::with(Limits { acts: 10, ..Limits::default() });
+    let count = |stage: &Stage| {
+        let trees = [stage.copy(""), stage.copy("d")];
+        trees.map(|tree| fs::read_dir(tree).map_or(0, Iterator::count)).iter().sum::<usize>()
+    };
+    fs::create_dir(stage.store("d")).unwrap();
+    for name in 0..40 {
+        fs::write(stage.store(&format!("{name}")), b"").unwrap();
+        fs::write(stage.store(&format!("d/{name}")), b"").unwrap();
+    }
+    // Half of them are others in each pass, and the rest come all the same.
+    let mut passes = 0;
+    while count(&stage) < 81 {
+        passes += 1;
+        assert!(passes < 40, "{}", count(&stage));
+        for name in 0..40 {
+            fs::write(stage.store(&format!("{name}")), [0; 9]).unwrap();
+        }
+        let before = stage.mirror.counters().copied;
+        let passed = stage.pass();
+        assert!(passed.more && !passed.complete && stage.mirror.counters().copied - before <= 10);
+    }
+    settle();
+    while stage.pass().more {}
+    assert!(stage.pass().complete);
+    fs::remove_dir_all(stage.store("d")).unwrap();
+    fs::write(stage.store("large"), vec![1; 1 << 20]).unwrap();
+    passes = 0;
+    settle();
+    while !stage.pass().complete {
+        passes += 1;
+        assert!(passes < 20);
+    }
+    assert!(passes > 3, "{passes}");
+    assert_eq!((count(&stage), stage.mirror.counters().failed), (41, 0));
+}
+
+#[test]
+fn what_has_another_name_takes_no_more_room_meanwhile_than_the_source_may() {
+    let mut stage = Stage::with(Limits { bytes: 100 << 10, ..Limits::default() });
+    fs::create_dir(stage.store("one")).unwrap();
+    for name in 0..9 {
+        fs::write(stage.store(&format!("one/{name}")), [7; 8 << 10]).unwrap();
+    }
+    settle();
+    assert!(stage.pass().complete);
+    fs::rename(stage.store("one"), stage.store("other")).unwrap();
+    assert!(!stage.pass().complete);
+    // The nine have gone by now, and three had room beside them.
+    assert_eq!((fs::read_dir(stage.copy("other")).unwrap().count(), stage.copy("one").exists()), (3, false));
+    assert!(stage.pass().complete);
+    assert_eq!(fs::read_dir(stage.copy("other")).unwrap().count(), 9);
+    assert_eq!(stage.mirror.counters().excess_bytes, 0);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub const BOUNDS: [(&str, u64, u64); 18] = [
     ("witness", 256, 8),
     ("mediator", 768, 8),
     ("upflow-snapshot", 128, 8),
-    ("upflow-copy", 128, 8),
+    ("upflow-copy", 256, 8),
     ("channel", 192, 4),
     ("guard", 192, 4),
     ("layer", 768, 4),

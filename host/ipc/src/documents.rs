@@ -43,10 +43,7 @@ pub enum Carried {
         good: bool,
     },
     /// A path that is to stay as it is (in a pass that names everything).
-    Same {
-        /// Its path.
-        path: Vec<u8>,
-    },
+    Same(Vec<u8>),
     /// Whatever is at a path is to be removed; what is in a directory has been removed before.
     Remove {
         /// Its path.
@@ -59,4 +56,6 @@ pub enum Carried {
         /// What the sender has left behind, and why.
         counters: UpflowCounters,
     },
+    /// The next so many bytes of the file are a hole.
+    Hole(u64),
 }

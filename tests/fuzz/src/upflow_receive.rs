@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use levee_ipc::documents::Carried;
 use levee_ipc::{Stream, decode};
 use levee_upflow::area::Area;
+use levee_upflow::mirror::Limits;
 use levee_upflow::receive::Receiver;
 
 /// Everything beneath a directory, which may have nothing in it but directories and regular files.
@@ -41,9 +42,9 @@ fn named(said: &[Carried]) -> Option<BTreeSet<PathBuf>> {
     let path = |path: &[u8]| PathBuf::from(std::ffi::OsString::from_vec(path.to_vec()));
     pass.iter()
         .filter_map(|said| match said {
-            Carried::Directory { path: name }
-            | Carried::File { path: name, .. }
-            | Carried::Same { path: name } => Some(Some(path(name))),
+            Carried::Directory { path: name } | Carried::File { path: name, .. } | Carried::Same(name) => {
+                Some(Some(path(name)))
+            }
             Carried::End { .. } => Some(None),
             _ => None,
         })
@@ -63,7 +64,7 @@ pub fn run(input: &[u8]) {
     let area = Area::snapshot(fs::File::open(&root).expect("the area").into()).expect("an area");
     let (mut guest, host) = UnixStream::pair().expect("a pair");
     host.set_nonblocking(true).expect("it does not wait");
-    let mut receiver = Receiver::new(Stream::new(host.into()), area);
+    let mut receiver = Receiver::new(Stream::new(host.into()), area, Limits::default());
 
     let (mut rest, mut said, mut failed) = (input, Vec::new(), 0);
     while let Some((&[high, low], tail)) = rest.split_first_chunk::<2>() {
