@@ -22,7 +22,7 @@ struct Kind {
     /// What they are, in words.
     says: &'static str,
 }
-/// Tunnels get new keys.
+/// IKE SAs and tunnels get new keys.
 const CIPHERS: Kind = Kind {
     tables: "[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"20s\"\n",
     names: ["siege", "default"],
