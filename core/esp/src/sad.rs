@@ -107,8 +107,8 @@ pub struct Pair<K> {
     settles: Option<Duration>,
     /// Something has arrived: the peer has the pair too.
     confirmed: bool,
-    /// The peer is about to erase it, or has.
-    retired: bool,
+    /// From when on it is used no more where there is another: the peer is about to erase it.
+    retires: Option<Duration>,
     packets: (u64, u64),
     bytes: (u64, u64),
 }
@@ -341,7 +341,7 @@ impl<K: Copy + Ord> Sad<K> {
             aggregation: aggregation.map(|aggregation| (aggregation, Box::new(Reassembler::new()))),
             settles: (!answered).then(|| now.saturating_add(Self::SETTLE)),
             confirmed: false,
-            retired: false,
+            retires: None,
             packets: (0, 0),
             bytes: (0, 0),
         });
@@ -361,11 +361,12 @@ impl<K: Copy + Ord> Sad<K> {
     }
 
     /// Has packets leave by another pair of its session than that with this inbound SPI, where there is one; what arrives by it is taken as
-    /// before (RFC 7296 2.8: the peer has asked to close it). Answers whether it is there.
-    pub fn retire(&mut self, spi: Spi) -> bool {
+    /// before (RFC 7296 2.8: the peer has asked to close it). After [`Self::SETTLE`], in which the peer is heard by the other or has taken
+    /// that into use at least: who asks to close a pair may still be about to. Answers whether it is there.
+    pub fn retire(&mut self, now: Duration, spi: Spi) -> bool {
         let place = self.by_spi.get(&spi).copied();
         let pair = place.and_then(|place| self.pairs.get_mut(place)?.as_mut());
-        pair.map(|pair| pair.retired = true).is_some()
+        pair.map(|pair| pair.retires = Some(now.saturating_add(Self::SETTLE))).is_some()
     }
 
     /// Erases the pair with this inbound SPI; answers whose it was.
@@ -543,7 +544,7 @@ impl<K: Copy + Ord> Sad<K> {
         let pair = |place: &usize| self.pairs.get(*place).and_then(|pair| Some((*place, &**pair.as_ref()?)));
         let settled = |pair: &Pair<K>| pair.confirmed || pair.settles.is_some_and(|at| at <= now);
         let newest_first = || session.pairs.iter().rev().filter_map(pair);
-        let current = || newest_first().filter(|(_, pair)| !pair.retired);
+        let current = || newest_first().filter(|(_, pair)| pair.retires.is_none_or(|at| now < at));
         current()
             .find(|(_, pair)| settled(pair))
             // None has settled: then the oldest is the likeliest to be known to the peer.

@@ -487,7 +487,10 @@ impl Gate {
                         self.delete(spi)?;
                     }
                 }
-                KeyerToVault::Retire { spi } => self.taken(&self.first, &ToStack::Retire { spi })?,
+                KeyerToVault::Retire { spi } => {
+                    let now = self.began.elapsed();
+                    self.taken(&self.first, &ToStack::Retire { now, spi })?;
+                }
                 KeyerToVault::Delete { spi } => self.delete(spi)?,
             }
         }

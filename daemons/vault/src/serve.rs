@@ -366,7 +366,8 @@ impl Vault {
                 }
                 KeyerToVault::Retire { spi } => {
                     if let Some(spi) = levee_esp::Spi::new(spi) {
-                        self.plane.sad.retire(spi);
+                        let now = self.now();
+                        self.plane.sad.retire(now, spi);
                     }
                 }
                 KeyerToVault::Delete { spi } => {

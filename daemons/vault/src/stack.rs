@@ -67,8 +67,8 @@ impl tunnel::Stack for Stack {
                 let install = |pair| self.sad.install(now, pair, &LIBRARY).map_err(convert::refusal);
                 FromStack::Installed(pair.and_then(install))
             }
-            ToStack::Retire { spi } => {
-                FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.retire(spi)))
+            ToStack::Retire { now, spi } => {
+                FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.retire(now, spi)))
             }
             ToStack::Delete { spi } => {
                 FromStack::Taken(levee_esp::Spi::new(spi).is_some_and(|spi| self.sad.delete(spi).is_some()))
@@ -350,13 +350,10 @@ mod tests {
                 let spi = left.first().and_then(|(_, bytes)| bytes.first_chunk::<4>().copied());
                 assert_eq!(spi.map(u32::from_be_bytes), Some(by), "{answered} {after:?}");
             }
-            // Or until the peer closes the older.
-            assert!(
-                !taken(&mut stack, ToStack::Retire { spi: 0 })
-                    && !taken(&mut stack, ToStack::Retire { spi: 7 })
-            );
-            assert!(taken(&mut stack, ToStack::Retire { spi: SPIS[0] }));
-            let left = leave(&mut stack, &[&allowed]);
+            // Or until the peer has closed the older for a moment.
+            let mut retire = |spi| taken(&mut stack, ToStack::Retire { now: NOW, spi });
+            assert_eq!([0, 7, SPIS[0]].map(&mut retire), [false, false, true]);
+            let left = leave_at(NOW + Sad::<SessionId>::SETTLE, &mut stack, &[&allowed]);
             assert!(left.iter().all(|(_, bytes)| bytes.starts_with(&0x400_u32.to_be_bytes())), "{left:?}");
         }
     }

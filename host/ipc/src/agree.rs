@@ -198,6 +198,8 @@ pub enum ToStack {
     },
     /// To the first stack alone, as [`KeyerToVault::Retire`](crate::vault::KeyerToVault::Retire). Answered by [`FromStack::Taken`].
     Retire {
+        /// Now.
+        now: Duration,
         /// The inbound SPI.
         spi: u32,
     },

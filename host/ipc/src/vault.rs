@@ -233,8 +233,8 @@ pub enum KeyerToVault {
         /// The inbound SPIs.
         spis: Vec<u32>,
     },
-    /// Send by another pair than that which arrives under this SPI, where its session has one, and take what arrives by it: the peer is
-    /// about to erase it, or has.
+    /// Send by another pair than that which arrives under this SPI in a moment, where its session has one, and take what arrives by it: the
+    /// peer is about to erase it.
     Retire {
         /// The inbound SPI.
         spi: u32,

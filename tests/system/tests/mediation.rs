@@ -435,9 +435,9 @@ fn server_processes_wait_ready_only_for_a_service_that_is_used_and_what_befalls_
     let before: Vec<u32> = ready(init).into_iter().map(|process| process.pid).collect();
     let (told, line) = ask(&world);
     assert!(line.starts_with("1 0 ada SECRET 10.80.1."), "{line}");
-    let cat = || host::below(init).into_iter().find(|process| process.name == "cat");
-    eventually(Duration::from_secs(5), "it serves", || cat().is_some());
-    assert!(before.contains(&cat().expect("a server process").pid));
+    // That of the connection before may still be there.
+    let serves = |process: Process| process.name == "cat" && before.contains(&process.pid);
+    eventually(Duration::from_secs(5), "one of those serves", || host::below(init).into_iter().any(serves));
     told.rest();
     // Killed by somebody at the label, they cost the next connection nothing but time.
     two("another has taken its place");
