@@ -99,6 +99,37 @@ fn with_another_key_in_either_stack_nothing_passes_and_the_alarm_is_raised() {
     }
 }
 
+#[test]
+fn the_first_stack_hears_by_what_to_send_and_the_second_takes_either() {
+    for which in [Which::First, Which::Second] {
+        let (heard, hears) = std::sync::mpsc::channel();
+        let listen = move |question| {
+            // The test may be over.
+            let _ = match &question {
+                ToStack::Install { answered, .. } => heard.send(format!("answered {answered}")),
+                ToStack::Retire { spi, .. } => heard.send(format!("retire {spi}")),
+                _ => Ok(()),
+            };
+            question
+        };
+        let mut world = World::with(Some((which, Box::new(listen))));
+        world.up(Cipher::Aes256Gcm, true);
+        world.answered = true;
+        let VaultToKeyer::Installed { spi } = world.install(Cipher::Aes256Gcm, true) else {
+            panic!("no keys")
+        };
+        world.retire(spi);
+        assert!(world.ping(20, 10 * SECOND), "{which:?}");
+        world.keys(Cipher::Aes256Gcm, true);
+        let mut expected = vec!["answered false".to_owned(), "answered true".into(), "answered true".into()];
+        if which == Which::First {
+            expected.insert(2, format!("retire {spi}"));
+        }
+        assert_eq!(hears.try_iter().collect::<Vec<_>>(), expected, "{which:?}");
+        assert_eq!(world.counters()["disagreed"], 0, "{which:?}");
+    }
+}
+
 /// As many echo requests as are asked about at once.
 const SEVERAL: usize = 5;
 

@@ -93,7 +93,8 @@ fn narrowed(proposals: &[IkeProposal], keying: &Keying) -> Vec<IkeProposal> {
 }
 
 /// The same proposals, with curves that more of these ask for before those that fewer do, and ciphers that none asks for behind all others: IKE
-/// SAs that are made from now on seldom need other keys. No label has another sealed by less than the site prefers.
+/// SAs that are made from now on seldom need other keys. What one label asks for has no IKE SA of another that is up sealed by less than the
+/// site prefers.
 fn preferring<'a>(
     proposals: &[IkeProposal],
     asked: impl Iterator<Item = &'a Keying> + Clone,

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
-use levee_ipc::vault::Cipher;
+use levee_ipc::vault::{Cipher, KeyerToVault};
 use levee_ipc::warden::Place;
 use levee_sys::ns;
 
@@ -52,32 +51,40 @@ fn every_suite(vnet: bool) {
 }
 
 #[test]
-fn keys_that_the_peer_asked_for_in_others_place_are_used_when_it_is_heard_by_them() {
-    let mut bench = Bench::up(false);
-    assert!(bench.ping(5 * SECOND));
-    bench.answered = true;
-    let (new, _) = bench.keys(session(1), Cipher::Aes256Gcm, true);
-    let down = |bench: &Bench| {
-        let from = ns::in_net(bench.server.compartment.as_fd(), || UdpSocket::bind((SERVER_INNER, 0)));
-        from.unwrap().unwrap().send_to(b"down", (CLIENT_INNER, 9)).unwrap();
-    };
-    let sent = |bench: &Bench| {
-        let report = bench.server.vault.report();
-        report.sas.iter().map(|sa| (sa.inbound_spi == new, sa.packets.1)).collect::<BTreeMap<_, _>>()
-    };
-    // Longer than keys of another kind would wait.
-    std::thread::sleep(Duration::from_millis(700));
-    let before = sent(&bench)[&false];
-    down(&bench);
-    let until = Instant::now() + 5 * SECOND;
-    while sent(&bench)[&false] == before && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
+fn keys_that_the_peer_asked_for_in_others_place_are_used_when_it_is_heard_by_them_or_has_closed_those() {
+    for heard in [true, false] {
+        let mut bench = Bench::with(false, false);
+        bench.sessions();
+        let (old, _) = bench.keys(session(1), Cipher::Aes256Gcm, true);
+        assert!(bench.ping(5 * SECOND));
+        bench.answered = true;
+        let (new, _) = bench.keys(session(1), Cipher::Aes256Gcm, true);
+        let sent = |by: u32| {
+            let report = bench.server.vault.report();
+            report.sas.iter().find(|sa| sa.inbound_spi == by).expect("the pair").packets.1
+        };
+        let leaves_by = |by: u32| {
+            let before = sent(by);
+            let from = ns::in_net(bench.server.compartment.as_fd(), || UdpSocket::bind((SERVER_INNER, 0)));
+            from.unwrap().unwrap().send_to(b"down", (CLIENT_INNER, 9)).unwrap();
+            let until = Instant::now() + 5 * SECOND;
+            while sent(by) == before && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            sent(by) > before
+        };
+        // Longer than keys of another kind would wait.
+        std::thread::sleep(Duration::from_millis(700));
+        assert!(leaves_by(old) && sent(new) == 0, "{heard}");
+        if heard {
+            // The client, which asked, sends by the new ones.
+            assert!(bench.ping(5 * SECOND));
+        } else {
+            bench.server.vault.keyer.send(&KeyerToVault::Retire { spi: old }).unwrap();
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        assert!(leaves_by(new), "{heard}");
     }
-    assert!(sent(&bench)[&false] > before, "{:?}", sent(&bench));
-    assert_eq!(sent(&bench)[&true], 0, "{:?}", sent(&bench));
-    // The client, which asked, sends by the new ones.
-    assert!(bench.ping(5 * SECOND));
-    assert!(sent(&bench)[&true] > 0, "{:?}", sent(&bench));
 }
 
 #[test]

@@ -131,6 +131,8 @@ pub struct World {
     client: UdpSocket,
     sad: Sad<SessionId>,
     pairs: u32,
+    /// The client asked for the keys to come in the older ones' place.
+    pub answered: bool,
     echoes: u16,
 }
 
@@ -213,6 +215,7 @@ impl World {
             client,
             sad,
             pairs: 0,
+            answered: false,
             echoes: 0,
         }
     }
@@ -282,7 +285,7 @@ impl World {
             esn,
             inbound: sa(spis.0, &material[0]),
             outbound: sa(spis.1, &material[1]),
-            answered: false,
+            answered: self.answered,
             peer: None,
             aggregation: None,
         };
@@ -304,6 +307,11 @@ impl World {
 
     pub fn keys(&mut self, cipher: Cipher, esn: bool) {
         assert!(matches!(self.install(cipher, esn), VaultToKeyer::Installed { .. }));
+    }
+
+    /// The keyer says that the client is about to erase this pair.
+    pub fn retire(&self, spi: u32) {
+        self.keyer.send(&KeyerToVault::Retire { spi }).unwrap();
     }
 
     /// Session and keys.
