@@ -9,7 +9,7 @@ use levee_policy::Site;
 use levee_policy::layers::{
     Evidence, Judgement, Layer, Line, Part, Rule, SECOND_CIPHER, SECOND_EXCHANGE, Seen, judge,
 };
-use levee_policy::site::{Cipher, Suites};
+use levee_policy::site::{Cipher, Posture, Suites};
 use running::ServerProcesses;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt as _;
@@ -40,7 +40,8 @@ pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
     let running = ServerProcesses::find(state);
     let (mut within, mut around) = (Layer::default(), Layer::default());
     let names = |names: &[&'static str]| names.to_vec();
-    let agreeing: &[&str] = if site.vault().agrees_anywhere() { &AGREEING } else { &[] };
+    let agrees = site.vault().agrees_anywhere() || site.postures().iter().any(Posture::agrees);
+    let agreeing: &[&str] = if agrees { &AGREEING } else { &[] };
     let sides = [(&mut within, names(&[&WITHIN[..], agreeing].concat())), (&mut around, names(&AROUND))];
     for (layer, names) in sides {
         for name in names {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use levee_ipc::operator::{Priced, ServerStatus, SessionStatus};
-use levee_policy::site::{self, Cipher, Exchanges, Keying, Site};
+use levee_policy::site::{self, Cipher, Exchanges, Keying, Site, VaultKind};
 use levee_policy::{LabelName, PostureName};
 use levee_prices::Carried;
 use serde::Serialize;
@@ -58,6 +58,10 @@ struct LabelPlan {
     key_life: Option<u64>,
     /// Microseconds from one packet of a session to the next, where all leave at a constant rate.
     interval_us: Option<u64>,
+    /// Whether two stacks would have to agree about every packet.
+    agree: bool,
+    /// Whether the vault stays, or the stacks do: else its packets of that moment are lost.
+    vault_stays: bool,
     /// Services that would be off.
     off: Vec<String>,
     /// Whether every program at the label would end, and those of services that are on start again: a service that is on is turned off.
@@ -148,6 +152,12 @@ impl Under<'_> {
         self.site.keying_under(self.posture(label))
     }
 
+    /// What stands at its tunnel.
+    fn vault(&self, label: &LabelName) -> VaultKind {
+        let known = self.site.label(label);
+        known.map(|known| self.site.vault_under(&known, self.posture(label))).unwrap_or_default()
+    }
+
     /// The names of services that are off.
     fn off(&self, label: &LabelName) -> Vec<String> {
         let (Some(known), Some(posture)) = (self.site.label(label), self.posture(label)) else {
@@ -158,15 +168,17 @@ impl Under<'_> {
     }
 
     /// Whether all keys are replaced where this is in force after `before`: they may live less long or were agreed by what would not count
-    /// any more, or packets leave at another rate.
+    /// any more, packets leave at another rate, or another vault begins.
     fn replaces(&self, before: &Self, label: &LabelName) -> bool {
-        self.keying(label).is_narrower_than(&before.keying(label)) || before.rate(label) != self.rate(label)
+        self.keying(label).is_narrower_than(&before.keying(label))
+            || before.rate(label) != self.rate(label)
+            || before.vault(label) != self.vault(label)
     }
 }
 
 /// What it costs now and then.
 fn costs(
-    then: &Under<'_>,
+    (before, then): (&Under<'_>, &Under<'_>),
     priced: &Priced,
     session: &SessionStatus,
     (now, may, outcome): (&[Cipher], &[Cipher], Outcome),
@@ -176,7 +188,10 @@ fn costs(
     let protected = || asked.as_ref()?.among(may).first().copied();
     // A tunnel that is measured now is of a kind that would be then, but for how its packets go.
     let carried = priced.sessions.iter().find(|(id, _)| *id == session.id).and_then(|(_, carried)| *carried);
-    let moved = || Some(Carried::at(then.interval(&session.label, asked.as_ref()?)));
+    let moved = || {
+        let interval = then.interval(&session.label, asked.as_ref()?);
+        (then.vault(&session.label) == before.vault(&session.label)).then(|| Carried::at(interval))
+    };
     let gigabyte = |cipher: Option<Cipher>, carried: Option<Carried>| {
         Some(priced.prices.as_ref().ok()?.of(cipher?, carried?)?.gigabyte?.middle())
     };
@@ -212,6 +227,8 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
             exchanges: keying.exchanges,
             key_life: keying.key_life.map(|life| life.as_secs()),
             interval_us: then.rate(label).and_then(|time| u64::try_from(time.as_micros()).ok()),
+            agree: then.vault(label) == VaultKind::Agreeing,
+            vault_stays: then.vault(label) == now.vault(label),
             restarts: off.iter().any(|name| !before.contains(name)),
             off,
         }
@@ -252,7 +269,7 @@ fn planned(
         () if now.ciphers(label) == may && !then.replaces(now, label) => Outcome::Stays,
         () => follows(&suites, &may, !session.protections.is_empty()),
     };
-    let (gigabyte_us, gigabyte_us_then) = costs(then, priced, session, (&suites, &may, outcome));
+    let (gigabyte_us, gigabyte_us_then) = costs((now, then), priced, session, (&suites, &may, outcome));
     SessionPlan {
         gigabyte_us,
         gigabyte_us_then,
@@ -314,7 +331,12 @@ impl Planned {
             let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
             let rate = row.interval_us.map_or_else(|| "-".to_owned(), |us| format!("one in {us} us"));
             let exchanges = if row.exchanges_stay { "as now".to_owned() } else { row.exchanges.to_string() };
-            vec![row.label.clone(), words(&row.now), then, exchanges, life, rate, off]
+            let vault = match (row.vault_stays, row.agree) {
+                (true, _) => "as now",
+                (false, true) => "two stacks instead",
+                (false, false) => "another",
+            };
+            vec![row.label.clone(), words(&row.now), then, exchanges, life, rate, vault.to_owned(), off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -345,7 +367,7 @@ impl Planned {
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
             table(
-                &["LABEL", "NOW", "THEN", "AGREED BY", "KEYS LIVE", "PACKETS", "SERVICES OFF THEN"],
+                &["LABEL", "NOW", "THEN", "AGREED BY", "KEYS LIVE", "PACKETS", "VAULT", "SERVICES OFF THEN"],
                 labels.collect()
             ),
             table(&heading, sessions.collect()),
@@ -391,6 +413,9 @@ key-life = "5m"
 [[posture]]
 name = "even"
 constant-rate = true
+[[posture]]
+name = "two"
+agree = true
 "#
     );
 
@@ -438,6 +463,13 @@ constant-rate = true
         assert!(of(&status, "even").unwrap().render().contains("one in 4000 us"));
         // The prices have none of a constant rate.
         assert_eq!(costs("even"), (aes, None));
+        // Another vault begins, with other keys, and nobody has measured what two stacks cost.
+        let two = of(&status, "two").unwrap();
+        assert!(two.labels[0].changes && two.labels[0].agree && !two.labels[0].vault_stays);
+        let even = of(&status, "even").unwrap();
+        assert!(!even.labels[0].agree && even.labels[0].vault_stays);
+        assert_eq!((outcome(&status, "two"), costs("two")), (Outcome::NewKeys, (aes, None)));
+        assert!(two.render().contains("two stacks instead"), "{}", two.render());
         status.postures = vec![InForce { name: "siege".parse().unwrap(), seconds: None }];
         assert_eq!(outcome(&status, "siege"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
@@ -447,7 +479,7 @@ constant-rate = true
         assert_eq!((planned.follow_ms, planned.more), (2_000, 2));
         assert!(planned.render().contains("2.0 s"), "{}", planned.render());
         let error = of(&status, "seige").unwrap_err();
-        assert!(error.contains("siege alert same few quiet brief even default"), "{error}");
+        assert!(error.contains("siege alert same few quiet brief even two default"), "{error}");
         status.postures.clear();
         assert_eq!(outcome(&status, "brief"), Outcome::NoKeys);
         let quiet = |status: &ServerStatus| {

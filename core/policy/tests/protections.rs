@@ -122,9 +122,9 @@ fn what_asks_for_nothing_more_or_cannot_be_had_is_a_problem_of_the_site() {
     assert!(problems(&one("key-life = \"2h\"")).contains("1h"));
     assert!(problems(&format!("{0}{0}", one("key-life = \"5m\""))).contains("two protections `strong`"));
     assert!(with("constant-rate = true", "workers = 2").contains("a rate of its own"));
-    let agree = one("key-life = \"5m\"");
     let base = BASE.replace("agree = []", "agree = [\"SECRET\"]");
-    let problems_of = Site::parse(&format!("{base}{agree}")).unwrap_err();
+    assert!(Site::parse(&format!("{base}{}", one("key-life = \"5m\""))).is_ok());
+    let problems_of = Site::parse(&format!("{base}{}", one("constant-rate = true"))).unwrap_err();
     assert!(problems_of.iter().any(|problem| problem.to_string().contains("stacks that must agree")));
     // A posture with a constant rate, likewise.
     let even = "[[posture]]\nname = \"even\"\nconstant-rate = true\n";
@@ -212,6 +212,7 @@ fn a_posture_that_needs_two_layers_lets_hosts_have_sessions_that_have_them() {
             "[[posture]]\nname = \"a\"\nconstant-rate = true\n",
             "no room for packets of a constant rate",
         ),
+        (host(two), "[[posture]]\nname = \"a\"\nagree = true\n", "some hosts have a second tunnel"),
         (host(two).replace("agree = []", "agree = [\"SECRET\"]"), "", "goes with neither `agree` nor"),
         (
             host(two).replace("constant-rate = []", "constant-rate = [\"SECRET\"]"),
@@ -223,6 +224,45 @@ fn a_posture_that_needs_two_layers_lets_hosts_have_sessions_that_have_them() {
     ] {
         let problems = refused(&site, more);
         assert!(problems.contains(why), "{why}: {problems}");
+    }
+}
+
+#[test]
+fn a_posture_asks_for_no_vault_that_cannot_be() {
+    let site = |vault: (&str, &str), more: &str| {
+        Site::parse(&format!("{}{more}", BASE.replace(vault.0, vault.1).replace("poll = \"0us\"", "")))
+    };
+    let posture =
+        |keys: &str| format!("\n[[posture]]\nname = \"a\"\nlabels = [\"CONFIDENTIAL..SECRET\"]\n{keys}\n");
+    let even = "\n[[protection]]\nname = \"even\"\nconstant-rate = true\n";
+    let has = |key: &str| (format!("{key} = []"), format!("{key} = [\"SECRET\"]"));
+    let (agree, aggfrag, constant) = (has("agree"), has("aggfrag"), has("constant-rate"));
+    let none = (String::new(), String::new());
+    let workers = ("workers = 1 ".to_owned(), "workers = 2 ".to_owned());
+    let (no_rate, no_pieces) = ("know no constant rate", "know no AGGFRAG");
+    for (vault, keys, why) in [
+        (&agree, "constant-rate = true", no_rate),
+        (&none, "constant-rate = true\nagree = true", no_rate),
+        (&aggfrag, "agree = true", no_pieces),
+        (&constant, "agree = true", no_pieces),
+        (&workers, "agree = true", "stacks that must agree are two"),
+        (&none, "agree = true\naead = \"ring\"", "leaves neither `aead` nor `poll` to choose"),
+        (&agree, "poll = \"1ms\"", "leaves neither `aead` nor `poll` to choose"),
+        (&none, "agree = false", "a posture takes no stack away"),
+        (&none, "aead = \"rnig\"", "did you mean `ring`?"),
+        (&none, "poll = \"1s\"", "`1s` is not a valid poll"),
+    ] {
+        let problems = site((&vault.0, &vault.1), &posture(keys)).unwrap_err();
+        assert!(problems.iter().any(|one| one.to_string().contains(why)), "{why}: {problems:?}");
+        // At other labels it is no matter what these have.
+        let elsewhere = posture(keys).replace("CONFIDENTIAL..SECRET", "UNCLASSIFIED");
+        let is_apart = site((&vault.0, &vault.1), &elsewhere).is_ok();
+        assert_eq!(is_apart, [&agree, &aggfrag, &constant].contains(&vault), "{keys}");
+    }
+    let asked = site(("", ""), &format!("{even}{}", posture("agree = true"))).unwrap_err();
+    assert!(asked.iter().any(|one| one.to_string().contains(no_pieces)), "{asked:?}");
+    for keys in ["agree = true\nciphers = [\"aes-128-gcm\"]", "aead = \"ring\"\npoll = \"1ms\""] {
+        assert!(site(("", ""), &posture(keys)).is_ok(), "{keys}");
     }
 }
 

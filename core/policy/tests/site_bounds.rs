@@ -2,7 +2,8 @@
 
 use levee_policy::Site;
 use levee_policy::site::{
-    CheckpointPlace, Cipher, Exchange, Hours, Need, Needs, Protected, Protocol, Refusal, SecondFactor,
+    AeadLibrary, CheckpointPlace, Cipher, Exchange, Hours, Need, Needs, Protected, Protocol, Refusal,
+    SecondFactor, VaultKind,
 };
 use std::time::Duration;
 
@@ -242,8 +243,8 @@ fn a_time_of_day_is_of_24_hours_and_60_minutes() {
 #[test]
 fn a_site_says_what_its_file_says() {
     let more = "[[user]]\nname = \"eve\"\nclearance = \"SECRET\"\nsecond-factor = \"totp\"\n\
-                [[posture]]\nname = \"calm\"\nservices = [\"web\"]\nkey-life = \"7m\"\nconstant-rate = true\nfollow = \"4s\"\n\
-                [[posture]]\nname = \"late\"\nkey-life = \"1h\"\n\
+                [[posture]]\nname = \"calm\"\nservices = [\"web\"]\naead = \"ring\"\npoll = \"2ms\"\nkey-life = \"7m\"\nconstant-rate = true\nfollow = \"4s\"\n\
+                [[posture]]\nname = \"late\"\nkey-life = \"1h\"\nagree = true\n\
                 [[network]]\ninterface = \"eth5\"\nlabel = \"SECRET\"\naddress = [\"192.168.5.1/24\", \"fd05::1/64\"]\n\
                 [[domain]]\ndoi = 7\nlevels = { SECRET = 1 }\n\
                 [[service]]\nname = \"base\"\nport = 99\nprotocol = \"udp\"\nrange = \"SECRET\"\nmode = \"direct\"\ncommand = [\"/x\"]\n\
@@ -292,6 +293,16 @@ fn a_site_says_what_its_file_says() {
         "what was asked for stays"
     );
     let secret = site.vocabulary().parse("SECRET").unwrap();
+    let kind = |posture| site.vault_under(&secret, posture);
+    let (aead, poll) = (AeadLibrary::Ring, Duration::from_millis(2));
+    assert_eq!((kind(Some(late)), kind(Some(calm))), (VaultKind::Agreeing, VaultKind::One { aead, poll }));
+    // As long as nobody has said what is in force, stacks that may have to agree do.
+    let said = |names: Option<&[levee_policy::PostureName]>| site.vault_in_force(&secret, names);
+    assert_eq!((said(None), said(Some(&[]))), (VaultKind::Agreeing, kind(None)));
+    let late_then_calm = ["late", "calm"].map(|name| name.parse().unwrap());
+    assert_eq!(said(Some(&late_then_calm)), kind(Some(calm)));
+    let VaultKind::One { aead, poll } = kind(None) else { panic!("one") };
+    assert_eq!((aead, poll), (site.vault().aead(), Duration::ZERO));
     let none: [levee_policy::PostureName; 0] = [];
     assert_eq!(site.ciphers_under(site.posture_at(&secret, none.iter())), Cipher::all());
     assert_eq!(Cipher::all().len(), 3);

@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
     case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     // Postures.
-    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `exchanges`, `ml-kem`, `key-life`, `constant-rate`, `people`, `hosts`, `layers`, `services`"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `exchanges`, `ml-kem`, `key-life`, `constant-rate`, `agree`, `aead`, `poll`, `people`, `hosts`, `layers`, `services`"),
     case("[limits]", "[[posture]]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `name`", "add, for instance"),
     case("[limits]", "[[posture]]\nname = \"default\"\nciphers = [\"aes-256-gcm\"]\n[limits]", "\"default\"", "bad-value", None, "what the other tables say", "another name"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-265-gcm\"]\n[limits]", "\"aes-265-gcm\"", "unknown-name", Some("aes-256-gcm"), "`aes-265-gcm` is no cipher", "did you mean `aes-256-gcm`?"),
@@ -144,10 +144,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[[posture]]\nname = \"siege\"\nkey-life = \"30s\"\n[limits]", "\"30s\"\n[limits]", "out-of-bounds", None, "`key-life` is 30s", "\"1m\" to \"1h\""),
     case("[limits]", "[crypto]\nsuites = \"cnsa\"\n[[posture]]\nname = \"siege\"\nexchanges = [\"P-384\", \"X25519\"]\n[limits]", "\"X25519\"", "bad-value", None, "`suites` is `cnsa`, which has no X25519", "take it out"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nml-kem = false\n[limits]", "false\n[limits]", "bad-value", None, "takes no ML-KEM away", "leave it out"),
-    case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nml-kem = true\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
-    case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nkey-life = \"5m\"\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nservices = [\"webb\"]\n[limits]", "\"webb\"", "unknown-name", Some("web"), "`webb` is no service of the site", "did you mean `web`?"),
-    case("[limits]", "[vault]\nagree = [\"HIGH\"]\n[[posture]]\nname = \"a\"\nlabels = [\"MID..HIGH\"]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "overlap", None, "`[vault] agree` has labels of this posture", "`labels` without these"),
     case("\"512M\"", "\"512MB\"", "\"512MB\"", "bad-value", None, "`512MB` is not a valid memory", "\"16M\" to \"1T\""),
     case("\"512M\"", "\"99999999999999999999T\"", "\"99999999999999999999T\"", "bad-value", None, "not a valid memory", "\"16M\" to \"1T\""),
     case("\"64M\"", "\"1K\"", "\"1K\"", "out-of-bounds", None, "`store` is 1K", "\"4M\" to \"1T\""),
@@ -408,6 +405,7 @@ fn what_is_wrong_with_several_servers_is_told() {
         ),
         ("[[federation.peer]]", "[[federation.pear]]", "unknown key `pear`"),
         ("\n[federation]", "\n[vault]\nagree = [\"LOW\"]\n[federation]", "has redundant stacks"),
+        ("\n[f", "\n[[posture]]\nname='a'\nagree=true\n[f", "redundant stacks, which keep no lease"),
         ("\n[f", "\n[[posture]]\nname='a'\nconstant-rate=true\nfollow='9s'\n[f", "from one of them"),
         (
             "\n[f",
@@ -508,12 +506,13 @@ fn a_label_has_one_worker_unless_the_site_says_more_and_no_more_than_there_are_s
 
 #[test]
 fn a_vaults_library_and_poll_become_its_arguments_and_by_default_there_are_none() {
-    assert!(Site::parse(SOUND).unwrap().vault().arguments().is_empty());
+    let kind = |site: &Site| site.vault_under(&site.vocabulary().parse("HIGH").unwrap(), None);
+    assert!(kind(&Site::parse(SOUND).unwrap()).arguments().is_empty());
     let text = SOUND.replace("[limits]", "[vault]\naead = \"aws-lc\"\npoll = \"20us\"\n[limits]");
     let site = Site::parse(&text).unwrap();
     let vault = site.vault();
     assert_eq!(vault.aead(), AeadLibrary::AwsLc);
-    assert_eq!(vault.arguments(), ["--aead", "aws-lc", "--poll", "20"]);
+    assert_eq!(kind(&site).arguments(), ["--aead", "aws-lc", "--poll", "20"]);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The loop: messages first, then packets. As many as wait are asked about at once, and each of them is judged alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
-use levee_daemon::tunnel::{Peers, Socket};
+use levee_daemon::tunnel::{Ciphers, Peers, Socket};
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::agree::{
     ARRIVING, Datagrams, Ends, FromStack, Outer, Outgoing, Packets, SealedPackets, ToStack,
@@ -13,6 +14,7 @@ use levee_ipc::agree::{
 use levee_ipc::vault::{KeyerToVault, Refusal, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::vault::GatePart;
 use levee_session::SessionId;
+use levee_sys::tun::VNET_HEADER;
 use levee_sys::udp;
 use rustix::io::Errno;
 
@@ -41,6 +43,7 @@ struct Gate {
     open: BTreeSet<SessionId>,
     /// Inbound SPIs of the pairs that both stacks have, and whose they are.
     pairs: BTreeMap<u32, SessionId>,
+    ciphers: Ciphers,
     began: Instant,
     buffer: Vec<u8>,
     /// Bytes of the buffer that may have been written to since it was erased.
@@ -60,7 +63,7 @@ struct Counts {
     disagreed: u64,
     /// Device or socket did not take what both agreed about.
     not_taken: u64,
-    /// Longer than the stacks are asked about.
+    /// Longer than the stacks are asked about, or not one whole packet.
     oversize: u64,
 }
 
@@ -79,6 +82,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         second: started.second,
         open: BTreeSet::new(),
         pairs: BTreeMap::new(),
+        ciphers: Ciphers::default(),
         began: Instant::now(),
         buffer: vec![0; LONGEST],
         used: 0,
@@ -109,6 +113,9 @@ impl Gate {
                 Source::First => Self::unasked(&self.first)?,
                 Source::Second => Self::unasked(&self.second)?,
             }
+        }
+        if let Some(answer) = self.ciphers.answer(|| self.pairs.keys().copied()) {
+            self.peers.sessiond.send(answer);
         }
         for number in sockets {
             self.turn_socket(number)?;
@@ -211,12 +218,18 @@ impl Gate {
         for (((), packet), ((), other)) in one.iter().zip(other.iter()) {
             if packet != other {
                 self.disagree();
-            } else if !packet.is_empty() && rustix::io::write(&self.tun, packet) != Ok(packet.len()) {
+            } else if !packet.is_empty() && !self.give(packet) {
                 // Where there is nothing, the first stack has counted why.
                 self.counts.not_taken += 1;
             }
         }
         Ok(())
+    }
+
+    /// Whether the device takes a packet.
+    fn give(&self, packet: &[u8]) -> bool {
+        let behind = [IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(packet)];
+        rustix::io::writev(&self.tun, &behind) == Ok(VNET_HEADER + packet.len())
     }
 
     fn turn_tun(&mut self) -> Result<(), Fatal> {
@@ -228,10 +241,15 @@ impl Gate {
                 Err(why) => return Err(Fatal::new("read the TUN queue", why)),
             };
             self.used = self.used.max(length);
-            if !packets.takes(length) {
+            let Some(packet) = self.buffer.get(..length).and_then(whole) else {
+                self.counts.oversize += 1;
+                continue;
+            };
+            if !packets.takes(packet.len()) {
                 self.leave(std::mem::take(&mut packets))?;
             }
-            if !packets.add((), self.buffer.get(..length).unwrap_or(&[])) {
+            let packet = self.buffer.get(VNET_HEADER..length).unwrap_or(&[]);
+            if !packets.add((), packet) {
                 self.counts.oversize += 1;
             }
         }
@@ -361,10 +379,10 @@ impl Gate {
             match message {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
-                    // No site has a protection at a label whose stacks must agree, nor workstations with a second tunnel beside others
-                    // without: less than was asked for it does not give.
-                    let outside = record.layered && !self.sockets.iter().all(Socket::is_within);
-                    if record.ciphers.is_some() || outside {
+                    self.ciphers.protect(id, record.ciphers.clone());
+                    // No site has workstations with a second tunnel beside others without where stacks must agree: less than was asked for
+                    // it does not give.
+                    if record.layered && !self.sockets.iter().all(Socket::is_within) {
                         self.close(id)?;
                         self.peers.closed(id);
                         continue;
@@ -392,11 +410,17 @@ impl Gate {
                 SessiondToVault::Until { .. } | SessiondToVault::OpenTheirs { .. } => {
                     return Err(Fatal::new("keep a lease", "a gate has none"));
                 }
-                // No site has a posture at a label whose stacks must agree: there is nothing to change.
-                SessiondToVault::Ciphers { number, .. } => {
-                    self.peers.sessiond.send(VaultToSessiond::Moved { number, severed: Vec::new() });
+                SessiondToVault::Ciphers { number, ciphers, anew } => {
+                    self.ciphers.set(number, (ciphers, anew), self.pairs.keys().copied());
                 }
-                SessiondToVault::Sever(_) => {}
+                SessiondToVault::Sever(number) => {
+                    let mut whose = BTreeSet::new();
+                    for spi in self.ciphers.sever(number) {
+                        whose.extend(self.pairs.get(&spi).copied());
+                        self.delete(spi)?;
+                    }
+                    self.ciphers.erased(whose, self.pairs.values().copied());
+                }
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Report => {
                     let report = self.report()?;
@@ -410,6 +434,7 @@ impl Gate {
     /// Ends a session in both stacks: its keys are erased when this returns.
     fn close(&mut self, id: SessionId) -> Result<(), Fatal> {
         self.open.remove(&id);
+        self.ciphers.protect(id, None);
         self.pairs.retain(|_, session| *session != id);
         match self.both(&ToStack::Close(id))? {
             (FromStack::Taken(true), FromStack::Taken(true)) => Ok(()),
@@ -449,8 +474,12 @@ impl Gate {
                     aggregation,
                 } => {
                     let spi = inbound.spi;
-                    if aggregation.is_some() {
-                        let reason = Refusal::Aggregation;
+                    let refused = match () {
+                        () if aggregation.is_some() => Some(Refusal::Aggregation),
+                        () if !self.ciphers.allow(session, cipher) => Some(Refusal::Cipher),
+                        () => None,
+                    };
+                    if let Some(reason) = refused {
                         self.peers.keyer.send(VaultToKeyer::Refused { spi, reason });
                         continue;
                     }
@@ -521,4 +550,14 @@ impl Gate {
         let socket = Socket::reaching(&self.sockets, address)?;
         Some(Outer { address, socket: u8::try_from(socket).ok()? })
     }
+}
+
+/// The packet behind its vnet header (virtio 1.2, 5.1.6), if nothing of it is left to the reader: what the kernel made ready for the vault before this
+/// gate may be a super-segment, or lack its checksum.
+fn whole(read: &[u8]) -> Option<&[u8]> {
+    const NEEDS_CSUM: u8 = 1;
+    const GSO_NONE: u8 = 0;
+    let (header, packet) = read.split_first_chunk::<VNET_HEADER>()?;
+    let [flags, kind, ..] = *header;
+    (flags & NEEDS_CSUM == 0 && kind == GSO_NONE).then_some(packet)
 }

@@ -67,7 +67,7 @@ pub struct Started {
     pub warden: Warden<GatePart>,
     /// The channels to sessiond and keyer.
     pub peers: Peers,
-    /// The TUN queue, non-blocking: each read and write is one packet.
+    /// The TUN queue, non-blocking: each read and write is one packet behind a vnet header.
     pub tun: Watched<OwnedFd>,
     /// The UDP sockets, in the order in which they came.
     pub sockets: Vec<Socket>,
@@ -88,7 +88,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     }
     let mut events = Events::new()?;
     let fault = |why| Fatal::new("wait", why);
-    let tun = whole_packets(given.tun.needed("TUN queue")?)?;
+    let tun = checked(given.tun.needed("TUN queue")?)?;
     let tun = events.watch(tun, Source::Tun).map_err(fault)?;
     let sockets = Socket::all(given.sockets.needed("UDP socket")?, &mut events, Source::Socket)?;
     let mut stack =
@@ -109,12 +109,12 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     Ok(Some(Started { events, warden, peers, tun, sockets, first, second }))
 }
 
-/// A queue whose packets come one by one, with nothing before them: what two stacks are to agree about must be one thing.
-fn whole_packets(fd: OwnedFd) -> Result<OwnedFd, Fatal> {
+/// A queue whose packets have a vnet header each, in which there is nothing as long as the warden has the kernel leave nothing to its reader.
+fn checked(fd: OwnedFd) -> Result<OwnedFd, Fatal> {
     unblock(&fd)?;
     match levee_sys::tun::has_vnet_header(fd.as_fd()) {
-        Ok(false) => Ok(fd),
-        Ok(true) => Err(Fatal::new("take the TUN queue", "it has offloads, which a gate cannot do with")),
+        Ok(true) => Ok(fd),
+        Ok(false) => Err(Fatal::new("take the TUN queue", "it has no vnet headers")),
         Err(why) => Err(Fatal::new("ask the TUN queue", why)),
     }
 }

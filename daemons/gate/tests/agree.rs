@@ -6,7 +6,9 @@ mod world;
 use std::time::Duration;
 
 use levee_ipc::agree::{Items, ToStack};
-use levee_ipc::vault::{Cipher, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_ipc::vault::{Cipher, Refusal, SessiondToVault, VaultToKeyer, VaultToSessiond};
+use levee_session::SessionId;
+use levee_sys::tun::Offload;
 use world::*;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -346,6 +348,74 @@ fn keys_that_one_stack_refuses_neither_keeps() {
         assert_eq!(occurrences(world.stack(Which::First), &key[..16]), 0);
     }
     assert!(!world.ping(20, SECOND / 2));
+}
+
+/// What the gate says of a change, if it is over within `limit`.
+fn moved(world: &World, limit: Duration) -> Option<(u64, Vec<SessionId>)> {
+    match hear_within(&world.sessiond, limit)? {
+        VaultToSessiond::Moved { number, severed } => Some((number, severed)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ciphers_that_sessiond_does_not_allow_are_refused_and_who_does_not_follow_is_severed() {
+    let mut world = World::new();
+    world.up(Cipher::Aes256Gcm, true);
+    let old = world.material();
+    let change = |world: &World, number, cipher| {
+        let ciphers = vec![cipher];
+        world.sessiond.send(&SessiondToVault::Ciphers { number, ciphers, anew: false }).unwrap();
+    };
+    change(&world, 7, Cipher::ChaCha20Poly1305);
+    assert_eq!(moved(&world, SECOND / 2), None, "there are keys from before");
+    let refused = world.install(Cipher::Aes256Gcm, true);
+    assert!(matches!(refused, VaultToKeyer::Refused { reason: Refusal::Cipher, .. }), "{refused:?}");
+    world.keys(Cipher::ChaCha20Poly1305, true);
+    assert!(world.ping(20, 10 * SECOND));
+    assert_eq!(moved(&world, SECOND / 2), None, "the old ones are there still");
+    world.sessiond.send(&SessiondToVault::Sever(7)).unwrap();
+    assert_eq!(moved(&world, 10 * SECOND), Some((7, Vec::new())), "it has new ones");
+    for which in [Which::First, Which::Second] {
+        assert!(old.iter().all(|key| occurrences(world.stack(which), &key[..16]) == 0), "{which:?}");
+    }
+    assert!(world.ping(20, 10 * SECOND));
+    change(&world, 8, Cipher::ChaCha20Poly1305);
+    assert_eq!(moved(&world, 10 * SECOND), Some((8, Vec::new())), "it is so already");
+    change(&world, 9, Cipher::Aes128Gcm);
+    world.sessiond.send(&SessiondToVault::Sever(9)).unwrap();
+    assert_eq!(moved(&world, 10 * SECOND), Some((9, vec![session(1)])));
+    assert!(!world.ping(20, SECOND / 2));
+}
+
+#[test]
+fn a_session_has_keys_for_its_own_ciphers_alone_where_stacks_must_agree() {
+    let mut world = World::new();
+    world.ciphers = Some(vec![Cipher::ChaCha20Poly1305]);
+    world.open();
+    let refused = world.install(Cipher::Aes256Gcm, true);
+    assert!(matches!(refused, VaultToKeyer::Refused { reason: Refusal::Cipher, .. }), "{refused:?}");
+    assert!(!world.ping(20, SECOND / 2));
+    world.keys(Cipher::ChaCha20Poly1305, true);
+    assert!(world.ping(20, 10 * SECOND));
+}
+
+#[test]
+fn what_the_kernel_left_to_the_reader_goes_nowhere_and_is_counted() {
+    let mut world = World::new();
+    world.up(Cipher::Aes256Gcm, true);
+    assert!(world.ping(20, 10 * SECOND));
+    let before = world.counters();
+    // As when the vault before this gate was still the device's reader: the checksum is left to it.
+    world.limit_offload(Offload::Tcp);
+    world.send_inside();
+    world.limit_offload(Offload::None);
+    let after = world.counters();
+    assert_eq!((after["oversize"], after["packets-out"]), (before["oversize"] + 1, before["packets-out"]));
+    world.send_inside();
+    assert!(world.ping(20, 10 * SECOND));
+    let after = world.counters();
+    assert_eq!((after["packets-out"], after["disagreed"]), (before["packets-out"] + 2, 0));
 }
 
 #[test]

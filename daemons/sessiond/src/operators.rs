@@ -314,7 +314,8 @@ impl Daemon {
         let label = self.site.label(&shown.label)?;
         // With whichever cipher: what it is sealed by is its vault's to say.
         let asked = self.site.protected_by(&label, shown.protections.iter(), Cipher::all()).ok()?;
-        prices::carried(&self.site, &label, &self.machine.tunnel(&shown.label, &asked))
+        let posture = self.machine.posture_at(&shown.label);
+        prices::carried(&self.site, &label, posture, &self.machine.tunnel(&shown.label, &asked))
     }
 
     fn priced(&mut self) -> operator::Priced {

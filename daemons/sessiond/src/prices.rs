@@ -2,7 +2,7 @@
 //! opens a session, and to operators. Nothing is decided by it, and one that is not there, damaged or of another host costs nobody a session.
 
 use levee_policy::Label;
-use levee_policy::site::{Protected, Site};
+use levee_policy::site::{Posture, Protected, Site, VaultKind};
 use levee_prices::{Book, Carried, Host, Kind, MOST_OCTETS, Prices as Measured, Told, Unpriced};
 use levee_session::Time;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, openat, statx};
@@ -68,19 +68,22 @@ impl Prices {
         self.book().at(seconds(now)).cloned()
     }
 
-    /// What the tunnel of a session costs that is opened now, and would cost `without` what was asked for it: sealed by the preferred one of
-    /// what it may be, these being the label's.
+    /// What the tunnel of a session costs that is opened now, where this posture counts, and would cost without what was asked for it: sealed
+    /// by the preferred one of what it may be.
     pub fn told(
         &mut self,
         site: &Site,
         label: &Label,
-        (protected, without, ciphers): (&Protected, &Protected, &[levee_policy::site::Cipher]),
+        posture: Option<&Posture>,
+        protected: &Protected,
         now: Time,
     ) -> Told {
+        let ciphers = site.ciphers_under(posture);
+        let without = site.protected_under(&Protected::default(), posture);
         let of = |protected: &Protected| -> Kind {
-            Some((*protected.among(ciphers).first()?, carried(site, label, protected)?))
+            Some((*protected.among(ciphers).first()?, carried(site, label, posture, protected)?))
         };
-        self.book().forecast(seconds(now), of(protected), of(without))
+        self.book().forecast(seconds(now), of(protected), of(&without))
     }
 }
 
@@ -89,14 +92,19 @@ fn seconds(now: Time) -> u64 {
     now.since(Time::default()).as_secs()
 }
 
-/// How the packets of a session with this protection go; `None`: its label's tunnels are of a kind that the laboratory does not measure.
-pub fn carried(site: &Site, label: &Label, protected: &Protected) -> Option<Carried> {
+/// How the packets of a session with this protection go where this posture counts; `None`: its label's tunnels are of a kind that the laboratory
+/// does not measure.
+pub fn carried(
+    site: &Site,
+    label: &Label,
+    posture: Option<&Posture>,
+    protected: &Protected,
+) -> Option<Carried> {
     let vault = site.vault();
     let interval = vault.constant_interval(label).or(protected.interval);
     let plain = !vault.has_second_tunnel()
-        && !vault.agrees(label)
+        && site.vault_under(label, posture) == VaultKind::default()
         && vault.workers(label) == 1
-        && vault.arguments().is_empty()
         && (interval.is_some() || !vault.aggregates(label));
     plain.then(|| Carried::at(interval))
 }
@@ -105,7 +113,6 @@ pub fn carried(site: &Site, label: &Label, protected: &Protected) -> Option<Carr
 mod tests {
     use super::*;
     use levee_policy::LabelName;
-    use levee_policy::site::Cipher;
     use std::fs::File;
 
     const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -128,7 +135,7 @@ mod tests {
         let now = Time::default().after(std::time::Duration::from_secs(2_000));
         let none = Protected::default();
         let mut told = || {
-            let told = prices.told(&site, &label, (&none, &none, Cipher::all()), now);
+            let told = prices.told(&site, &label, None, &none, now);
             told.map(|told| told.price.gigabyte.unwrap().middle())
         };
         assert_eq!(told(), Err(Unpriced::Absent));
@@ -170,7 +177,7 @@ mod tests {
             let after = after.split_once("\n[").unwrap().1;
             let site = Site::parse(&format!("{before}[vault]\n{keys}\n[{after}"));
             let site = site.unwrap_or_else(|why| panic!("{why:?}"));
-            carried(&site, &site.label(&label).unwrap(), &Protected::default())
+            carried(&site, &site.label(&label).unwrap(), site.postures().first(), &Protected::default())
         };
         assert_eq!(of(""), Some(Carried::Each));
         assert_eq!(of("constant-rate = [\"SECRET//NATO,MED\"]"), Some(Carried::Constant(4_000)));
@@ -180,6 +187,8 @@ mod tests {
             "aggfrag = [\"SECRET//NATO,MED\"]",
             "aead = \"ring\"",
             "poll = \"0ms\"",
+            "[[posture]]\nname = \"two\"\nagree = true",
+            "[[posture]]\nname = \"calm\"\npoll = \"0us\"",
         ] {
             assert_eq!(of(other), None, "{other}");
         }

@@ -20,7 +20,6 @@ mod device;
 mod lease;
 mod looking;
 mod plane;
-mod posture;
 mod serve;
 mod stack;
 mod start;

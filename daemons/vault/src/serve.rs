@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use levee_daemon::tunnel::{Peers, Socket};
+use levee_daemon::tunnel::{Ciphers, Peers, Socket};
 use levee_daemon::{Can, Events, Fatal, Order, TURN, Warden};
-use levee_esp::{Aead, Outer, Sad, Side};
+use levee_esp::{Aead, Outer, Sad, Side, Spi};
 use levee_ipc::vault::{
     KeyerToVault, Refusal, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
 };
@@ -20,7 +20,6 @@ use crate::convert;
 use crate::lease::Leases;
 use crate::looking::Looking;
 use crate::plane::{Libraries, Plane, Turn};
-use crate::posture::Ciphers;
 use crate::start::{Source, Started};
 
 /// While it looks on, every so many looks the channels are asked for as well.
@@ -82,7 +81,7 @@ pub fn serve(started: Started, aead: fn(Box<dyn Aead>) -> Box<dyn Aead>) -> Resu
             vault.hear_keyer();
         }
         if (ready.sessiond || ready.keyer)
-            && let Some(answer) = vault.ciphers.answer(&vault.plane.sad)
+            && let Some(answer) = vault.ciphers.answer(|| spis(&vault.plane.sad))
         {
             vault.peers.sessiond.send(answer);
         }
@@ -296,9 +295,14 @@ impl Vault {
                 SessiondToVault::Until { owner, until } => self.leases.set(owner, until),
                 SessiondToVault::Ping(number) => self.peers.sessiond.send(VaultToSessiond::Pong(number)),
                 SessiondToVault::Ciphers { number, ciphers, anew } => {
-                    self.ciphers.set(number, (ciphers, anew), &self.plane.sad);
+                    self.ciphers.set(number, (ciphers, anew), spis(&self.plane.sad));
                 }
-                SessiondToVault::Sever(number) => self.ciphers.sever(number, &mut self.plane.sad),
+                SessiondToVault::Sever(number) => {
+                    let (old, sad) = (self.ciphers.sever(number), &mut self.plane.sad);
+                    let spis = old.into_iter().filter_map(Spi::new);
+                    let whose = spis.filter_map(|spi| sad.delete(spi)).collect();
+                    self.ciphers.erased(whose, sad.pairs().map(|pair| pair.session));
+                }
                 SessiondToVault::Report => {
                     let report = self.report();
                     self.peers.sessiond.send(VaultToSessiond::Report(report));
@@ -365,13 +369,13 @@ impl Vault {
                     }
                 }
                 KeyerToVault::Retire { spi } => {
-                    if let Some(spi) = levee_esp::Spi::new(spi) {
+                    if let Some(spi) = Spi::new(spi) {
                         let now = self.now();
                         self.plane.sad.retire(now, spi);
                     }
                 }
                 KeyerToVault::Delete { spi } => {
-                    if let Some(spi) = levee_esp::Spi::new(spi) {
+                    if let Some(spi) = Spi::new(spi) {
                         self.plane.sad.delete(spi);
                     }
                 }
@@ -382,6 +386,11 @@ impl Vault {
     fn reach(&self, address: SocketAddr) -> Option<Outer> {
         Some(Outer { address, socket: Socket::reaching(self.plane.sockets(), address)? })
     }
+}
+
+/// The inbound SPIs of all pairs.
+fn spis(sad: &Sad<SessionId>) -> impl Iterator<Item = u32> {
+    sad.pairs().map(|pair| pair.inbound.get())
 }
 
 impl Drop for Vault {

@@ -30,10 +30,10 @@ use crate::uids::Uids;
 use crate::{Fatal, log, selinux};
 use launch::{inner_addresses, served};
 use levee_ipc::warden::{CompartmentStatus, IsolationForm, LabelEvent, Role, UpflowCounters};
-use levee_policy::site::{Mode, Program, Protocol};
+use levee_policy::site::{Mode, Program, Protocol, VaultKind};
 use levee_policy::{LabelName, PostureName, Site};
 use levee_sys::cgroup::Cgroup;
-use levee_sys::tun::{self, Queue};
+use levee_sys::tun::{self, Offload, Queue};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,8 +73,8 @@ impl Resources<'_> {
 pub struct RunningLabel {
     /// The first of `slots`.
     slot: u16,
-    /// Whether it has two stacks that must agree.
-    pub agrees: bool,
+    /// What its vault is, or was last; `None`: it has had none.
+    pub vault: Option<VaultKind>,
     /// The steering slots, one for each worker of its vault.
     pub slots: Vec<u16>,
     /// Inner MTU in bytes.
@@ -192,11 +192,8 @@ impl RunningLabel {
             addresses: if own_kernel { Vec::new() } else { inner_addresses(site) },
             routes: site.session_pools(),
         };
-        // What two stacks are to agree about must be one packet, not a super-segment.
-        let agrees = site.vault().agrees(&label);
-        let tuns = network
-            .add(&interface, || queues(&interface.name, resources.slots.len(), !agrees))
-            .map_err(step)?;
+        let tuns =
+            network.add(&interface, || queues(&interface.name, resources.slots.len())).map_err(step)?;
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
         }
@@ -219,7 +216,7 @@ impl RunningLabel {
         };
         let mut running = Self {
             slot,
-            agrees,
+            vault: None,
             slots: resources.slots.to_vec(),
             mtu,
             network,
@@ -260,6 +257,16 @@ impl RunningLabel {
     pub fn worker(&self, worker: u16) -> Option<(u16, BorrowedFd<'_>)> {
         let place = usize::from(worker);
         Some((*self.slots.get(place)?, self.tuns.get(place)?.as_fd()))
+    }
+
+    /// Before its vault starts: what that is. What two stacks are to agree about is one packet, and no super-segment.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn begin_vault(&mut self, kind: VaultKind) -> std::io::Result<()> {
+        let most = if kind == VaultKind::Agreeing { Offload::None } else { Offload::TcpAndUdp };
+        (self.vault, self.vault_starts) = (Some(kind), self.vault_starts + 1);
+        self.tuns.iter_mut().try_for_each(|queue| tun::limit_offload(queue, most))
     }
 
     /// Every worker's number.
@@ -462,9 +469,10 @@ impl RunningLabel {
 
 /// A TUN device with so many queues, by which the kernel spreads flows: one that is received is answered by the queue
 /// that wrote it, any other goes by its hash, so that a flow stays with one worker.
-fn queues(name: &str, count: usize, vnet_header: bool) -> std::io::Result<Vec<Queue>> {
+fn queues(name: &str, count: usize) -> std::io::Result<Vec<Queue>> {
     let multi_queue = count > 1;
-    let open = |number| tun::open(name, tun::Options { multi_queue, exclusive: number == 0, vnet_header });
+    let open =
+        |number| tun::open(name, tun::Options { multi_queue, exclusive: number == 0, vnet_header: true });
     (0..count).map(open).collect()
 }
 

@@ -1,5 +1,9 @@
 //! What stands at a label's tunnel, be it a vault, a gate or a stack.
 
+mod ciphers;
+
+pub use ciphers::Ciphers;
+
 use crate::{Descriptors, Events, Fatal, Kit, One, Order, Outbox, Warden, Watched, begin};
 use levee_ipc::Channel;
 use levee_ipc::agree::{FromStack, ToStack};

@@ -127,16 +127,12 @@ fn create(name: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Gives up what the kernel may leave to the reader beyond `most`, as if it had never been there; the vnet header stays.
+/// Has the kernel leave to the reader as much as it can of `most`, and nothing beyond; the vnet header stays.
 ///
 /// # Errors
 /// The kernel's.
 pub fn limit_offload(queue: &mut Queue, most: Offload) -> io::Result<()> {
-    // SAFETY: TUNSETOFFLOAD takes its argument by value; no memory is passed.
-    check(unsafe {
-        libc::ioctl(queue.fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offload_bits(most)))
-    })?;
-    queue.offload = most;
+    queue.offload = accepted(queue.fd.as_fd(), most)?;
     Ok(())
 }
 
@@ -154,8 +150,14 @@ fn negotiate(fd: BorrowedFd<'_>) -> io::Result<Offload> {
     // SAFETY: TUNSETVNETHDRSZ reads one `int` through the pointer; `size` is one and outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const size) })?;
 
+    accepted(fd, Offload::TcpAndUdp)
+}
+
+/// The most of `most` that the kernel takes.
+fn accepted(fd: BorrowedFd<'_>, most: Offload) -> io::Result<Offload> {
     let mut last = io::Error::from(io::ErrorKind::Unsupported);
-    for offload in [Offload::TcpAndUdp, Offload::Tcp, Offload::None] {
+    let all = [Offload::TcpAndUdp, Offload::Tcp, Offload::None];
+    for offload in all.into_iter().skip_while(|offload| *offload != most) {
         let bits = libc::c_ulong::from(offload_bits(offload));
         // SAFETY: TUNSETOFFLOAD takes its argument by value; no memory is passed.
         match check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, bits) }) {

@@ -185,11 +185,13 @@ fn device(
     address: Ipv4Addr,
     mtu: u16,
     workers: u16,
-    vnet_header: bool,
+    most: tun::Offload,
 ) -> io::Result<Vec<tun::Queue>> {
     let open = |number| {
-        let options = tun::Options { multi_queue: workers > 1, exclusive: number == 0, vnet_header };
-        tun::open(name, options)
+        let options = tun::Options { multi_queue: workers > 1, exclusive: number == 0, vnet_header: true };
+        let mut queue = tun::open(name, options)?;
+        tun::limit_offload(&mut queue, most)?;
+        Ok(queue)
     };
     let queues: io::Result<_> =
         ns::in_net(space.as_fd(), || (0..workers).map(open).collect()).map_err(other)?;
@@ -277,9 +279,10 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
         let number_of_label = u8::try_from(label).map_err(other)?;
         let (server, client) = place.inner(number_of_label);
         let names = ['s', 'c'].map(|letter| place.device(letter, number_of_label));
-        let mut queues_at_server =
-            device(&server_space, &names[0], server, mtu, workers, !agree)?.into_iter();
-        let mut queues_at_client = device(&client_space, &names[1], client, mtu, workers, true)?.into_iter();
+        let all = tun::Offload::TcpAndUdp;
+        let most = if agree { tun::Offload::None } else { all };
+        let mut queues_at_server = device(&server_space, &names[0], server, mtu, workers, most)?.into_iter();
+        let mut queues_at_client = device(&client_space, &names[1], client, mtu, workers, all)?.into_iter();
         let group_of_one = group(&client_space, SocketAddr::from((place.outer.1, 0)), workers)?;
         for worker in 0..workers {
             let mut start = |end, queue: Option<tun::Queue>, slot, group: &SteeringGroup| {

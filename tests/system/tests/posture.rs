@@ -55,6 +55,18 @@ range = "CONFIDENTIAL//MED..SECRET//NATO,MED"
 mode = "relay"
 program = "nginx"
 [[posture]]
+name = "two"
+labels = ["SECRET//NATO,MED"]
+agree = true
+ciphers = ["chacha20-poly1305"]
+follow = "20s"
+[[posture]]
+name = "again"
+labels = ["SECRET//NATO,MED"]
+agree = true
+ciphers = ["aes-128-gcm"]
+follow = "20s"
+[[posture]]
 name = "swift"
 ciphers = ["chacha20-poly1305"]
 follow = "3s"
@@ -119,9 +131,8 @@ fn planned_is_only_shown(world: &World) {
     assert!(posture(world, &["plan", "quantum"]).ok().contains("P-384 with ML-KEM"));
     // It does not name their labels.
     assert_eq!(outcomes("alert"), ["stays", "stays"]);
-    assert!(
-        plan("seige").refused().contains("siege alert curve quantum even both quiet dark few swift default")
-    );
+    let all = "siege alert curve quantum even both quiet dark few two again swift default";
+    assert!(plan("seige").refused().contains(all));
     let words = posture(world, &["plan", "siege"]).ok();
     assert!(words.contains("new keys by another cipher") && words.contains("20.0 s"), "{words}");
     assert!(posture(world, &["show"]).ok().contains("default"));
@@ -306,6 +317,77 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     assert!(log.contains("did not follow in time when the posture became quantum"), "{log}");
 }
 
+/// The gates of a server, its witnesses, and its vaults with those that are the first of two stacks.
+fn stacks(world: &World) -> [usize; 3] {
+    ["levee-gate", "levee-witness", "levee-vault"].map(|name| host::children(world.server_pid(), name).len())
+}
+
+#[test]
+fn a_posture_has_two_stacks_agree_at_its_label_from_when_it_is_acknowledged_and_the_other_label_goes_on() {
+    let mut world = World::up("two", SITE, &["ws1", "ws2"]);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", OTHER)] {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+    }
+    let (one, two) = ([0, 0, 2], [1, 1, 2]);
+    assert_eq!(stacks(&world), one);
+    let plan: Value = serde_json::from_str(&posture(&world, &["plan", "two", "--json"]).ok()).expect("JSON");
+    let agree = |label: &str| {
+        let rows = plan["labels"].as_array().expect("labels").iter();
+        rows.filter(|row| row["label"] == label).map(|row| row["agree"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((agree(HIGH), agree(OTHER)), (vec![true.into()], vec![false.into()]), "{plan}");
+
+    let (over, rounds) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    std::thread::scope(|scope| {
+        for (workstation, rounds) in ["ws1", "ws2"].into_iter().zip(&rounds) {
+            let (world, over) = (&world, &over);
+            scope.spawn(move || carry(world, workstation, over, rounds));
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for (name, suite, expected) in [
+                ("two", "chacha20-poly1305", two),
+                ("again", "aes-128-gcm", two),
+                ("default", "aes-256-gcm", one),
+                ("two", "chacha20-poly1305", two),
+            ] {
+                let before = rounds.each_ref().map(|one| one.load(Ordering::Relaxed));
+                let were_lost = lost(&world, HIGH);
+                posture(&world, &["set", name]).ok();
+                assert_eq!(stacks(&world), expected, "{name}");
+                eventually(Duration::from_secs(60), "files go to and fro", || {
+                    let now = rounds.each_ref().map(|one| one.load(Ordering::Relaxed));
+                    now[0] > before[0] + 2 && now[1] > before[1]
+                });
+                assert_eq!(stacks(&world), expected, "{name}");
+                let status = world.status();
+                let suites = suites(&status, HIGH);
+                assert!(!suites.is_empty() && suites.iter().all(|one| one == suite), "{name}: {suites:?}");
+                let disagreed = &status["vaults"][HIGH]["counters"]["disagreed"];
+                assert_eq!(disagreed.as_u64(), (expected == two).then_some(0), "{name}");
+                // Where another vault begins, what comes by the keys of the one before is lost; here the stacks stay.
+                assert!(name != "again" || lost(&world, HIGH) == were_lost, "{name}: {status}");
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    });
+    assert_eq!(lost(&world, OTHER), 0);
+    assert_eq!(world.status()["session_count"], 2);
+    let log = audit(&world);
+    assert!(log.contains("another begins, as the posture asks"), "{log}");
+    assert!(!log.contains("nothing passes until all are there again"), "nobody took it for a fault: {log}");
+
+    // It stays over a restart, and a label that starts has it.
+    world.kill_server();
+    world.start_server();
+    eventually(Duration::from_secs(60), "the session is back", || world.fetch("ws1", PAGE).status == 0);
+    assert_eq!(stacks(&world)[..2], two[..2]);
+    posture(&world, &["set", "default"]).ok();
+    assert_eq!(stacks(&world)[..2], one[..2]);
+    world.stop_server();
+}
+
 /// What `levee posture plan` says of a session at this label, and of the label: the outcome, what is off, and whether all programs end.
 fn planned(world: &World, name: &str, label: &str) -> (Value, Value, Value) {
     let plan = posture(world, &["plan", name, "--json"]).ok();
@@ -445,14 +527,20 @@ fn a_posture_holds_from_when_it_is_acknowledged_whatever_opens_starts_or_dies_me
             .map(|(who, labels)| scope.spawn(move || restless(world, who, labels, over)));
         scope.spawn(move || unkind(world, over));
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for round in 0..8 {
-                for name in ["dark", "few", "quiet"] {
+            for round in 0..6 {
+                for name in ["dark", "few", "quiet", "two"] {
                     posture(world, &["set", name]).ok();
                     let holds = || {
                         let status = world.status();
                         let rows = |name: &str| status[name].as_array().cloned().unwrap_or_default();
                         let ada = rows("sessions").iter().filter(|one| one["user"] == "ada").count();
                         assert!(name != "few" || ada == 0, "{round} {name}: {status}");
+                        // What passes there, both have agreed about.
+                        let vault = &status["vaults"][HIGH]["counters"];
+                        assert!(
+                            name != "two" || vault.is_null() || vault["disagreed"] == 0,
+                            "{round} {name}: {status}"
+                        );
                         for one in rows("compartments").iter().filter(|_| name != "few") {
                             let init = one["init"].as_u64().and_then(|pid| u32::try_from(pid).ok());
                             let here = one["label"] == HIGH;

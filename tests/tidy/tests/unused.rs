@@ -5,7 +5,7 @@ use levee_tidy::{Source, none, tree};
 use std::collections::{BTreeSet, HashMap};
 
 /// Items that tests alone use, each with its reason.
-const FOR_TESTS: [(&str, &str); 5] = [
+const FOR_TESTS: [(&str, &str); 4] = [
     (
         "AhInbound",
         "a mechanism that COVERAGE lists (B2): Linux's stack is its peer in a test, and no vault speaks it",
@@ -13,7 +13,6 @@ const FOR_TESTS: [(&str, &str); 5] = [
     ("AhOutbound", "the same"),
     ("protect_in_tunnel", "the same"),
     ("verify_in_tunnel", "the same"),
-    ("limit_offload", "makes a device as older kernels have it, by an ioctl that `host/sys` alone may make"),
 ];
 
 /// The words of a line of code.

@@ -67,7 +67,7 @@ pub use reach::{Destination, NetworkHost, Protocol, Reach};
 pub use root::RootImage;
 pub use server::{Colour, Limits, MAX_SLOTS, Server};
 pub use services::{Mode, Passed, Program, Recorded, Service};
-pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Vault};
+pub use vault::{AeadLibrary, INNER_MTU, LAYERED_MTU, Vault, VaultKind};
 pub use wire::Wire;
 
 use crate::domain::Domain;
@@ -298,6 +298,25 @@ impl Site {
     pub fn protected_under(&self, protected: &Protected, posture: Option<&Posture>) -> Protected {
         let interval = posture.filter(|posture| posture.is_constant()).map(|_| self.vault.interval());
         Protected { interval: protected.interval.or(interval), ..protected.clone() }
+    }
+
+    /// What stands at a label's tunnel where this posture counts.
+    pub fn vault_under(&self, label: &Label, posture: Option<&Posture>) -> VaultKind {
+        if self.vault.agrees(label) || posture.is_some_and(Posture::agrees) {
+            return VaultKind::Agreeing;
+        }
+        let aead = posture.and_then(Posture::aead).unwrap_or(self.vault.aead);
+        let poll = posture.and_then(Posture::poll).unwrap_or(self.vault.poll);
+        VaultKind::One { aead, poll }
+    }
+
+    /// The same where these are in force; `None`: nobody has said which are, and any counts in which stacks must agree.
+    pub fn vault_in_force(&self, label: &Label, in_force: Option<&[PostureName]>) -> VaultKind {
+        let posture = match in_force {
+            Some(names) => self.posture_at(label, names.iter()),
+            None => self.postures.iter().find(|posture| posture.covers(label) && posture.agrees()),
+        };
+        self.vault_under(label, posture)
     }
 
     /// The domains of interpretation, in the file's order.

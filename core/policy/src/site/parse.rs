@@ -119,7 +119,8 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation.flatten();
     let parts = partition::read(reader, &root, words, limits.as_ref());
     let draft = Draft { vocabulary, server, users, hosts, services, networks, federation, parts };
-    let postures = posture::read(reader, &root, &draft, vault.as_ref(), crypto.as_ref());
+    let known = protections.as_deref().unwrap_or_default();
+    let postures = posture::read(reader, &root, &draft, known, (vault.as_ref(), crypto.as_ref()));
     check::all(reader, &draft);
     let (vocabulary, served) = (draft.vocabulary.as_ref(), (&*draft.networks.read, &*draft.services.read));
     networks::check_labelled(reader, served, vocabulary, domains.as_deref());

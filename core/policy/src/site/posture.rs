@@ -10,11 +10,12 @@ use super::crypto::{Crypto, ciphers_of, exchanges_of};
 use super::draft::Draft;
 use super::exchange::Exchange;
 use super::problem::ProblemKind;
+use super::protection::Protection;
 use super::quantity::duration;
-use super::read::{At, Reader, Table};
+use super::read::{Reader, Table};
 use super::reference;
 use super::values::{NAME, key_life, names, quantity};
-use super::vault::{Vault, ranges};
+use super::vault::{self, AeadLibrary, Vault, overlap, ranges};
 use crate::label::{Label, Range};
 use crate::names::{HostName, LabelName, PostureName, ServiceName, UserName};
 
@@ -24,6 +25,22 @@ const MOST: usize = 16;
 const FOLLOW: Duration = Duration::from_secs(10);
 /// What that may be, in milliseconds: two seconds are about what a change takes on a busy host.
 const FOLLOWS: std::ops::RangeInclusive<u64> = 2_000..=60_000;
+
+/// What a posture can say; it says some of it.
+const SAYS: [&str; 12] = [
+    "ciphers",
+    "exchanges",
+    "ml-kem",
+    "key-life",
+    "constant-rate",
+    "agree",
+    "aead",
+    "poll",
+    "people",
+    "hosts",
+    "layers",
+    "services",
+];
 
 /// What counts while it is in force. What it does not say is as without it.
 #[derive(Clone, Debug)]
@@ -40,6 +57,9 @@ pub struct Posture {
     services: Option<BTreeSet<ServiceName>>,
     key_life: Option<Duration>,
     constant: bool,
+    agree: bool,
+    aead: Option<AeadLibrary>,
+    poll: Option<Duration>,
     follow: Duration,
 }
 
@@ -97,6 +117,21 @@ impl Posture {
         self.constant
     }
 
+    /// Whether two stacks must agree about every packet; else as without it.
+    pub fn agrees(&self) -> bool {
+        self.agree
+    }
+
+    /// The vault's cryptographic library; `None`: it does not say.
+    pub fn aead(&self) -> Option<AeadLibrary> {
+        self.aead
+    }
+
+    /// The longest time for which a vault looks for more before it sleeps; `None`: it does not say.
+    pub fn poll(&self) -> Option<Duration> {
+        self.poll
+    }
+
     /// How long workstations have to agree on new keys.
     pub fn follow(&self) -> Duration {
         self.follow
@@ -127,8 +162,8 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     root: &Table<'_>,
     draft: &Draft,
-    vault: Option<&Vault>,
-    crypto: Option<&Crypto>,
+    protections: &[Protection],
+    (vault, crypto): (Option<&Vault>, Option<&Crypto>),
 ) -> Option<Vec<Posture>> {
     let tables = reader.tables(root.get("posture"), "[posture]", &reference::POSTURE.names());
     let read: Vec<_> = tables.iter().map(|keys| posture(reader, keys, draft, vault, crypto)).collect();
@@ -142,7 +177,10 @@ pub(super) fn read(
             let what = format!("there are more than {MOST} postures");
             reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, "remove some");
         }
-        if root.get("federation").is_some() && one.constant {
+        if let Some(vault) = vault {
+            fits(reader, keys, one, vault, protections);
+        }
+        if root.get("federation").is_some() {
             fits_several_servers(reader, keys, vault, one);
         }
     }
@@ -156,17 +194,6 @@ fn posture(
     vault: Option<&Vault>,
     crypto: Option<&Crypto>,
 ) -> Option<Posture> {
-    const SAYS: [&str; 9] = [
-        "ciphers",
-        "exchanges",
-        "ml-kem",
-        "key-life",
-        "constant-rate",
-        "people",
-        "hosts",
-        "layers",
-        "services",
-    ];
     if !SAYS.iter().any(|key| keys.get(key).is_some()) {
         let what = "the posture changes nothing";
         let remedy = format!("write one of {}", SAYS.map(|key| format!("`{key}`")).join(", "));
@@ -189,6 +216,8 @@ fn posture(
     let ml_kem = only_on(reader, keys, "ml-kem", "ML-KEM");
     let key_life = key_life(reader, keys);
     let constant = only_on(reader, keys, "constant-rate", "constant rate");
+    let agree = only_on(reader, keys, "agree", "stack");
+    let (aead, poll) = (vault::aead(reader, keys), vault::poll(reader, keys));
     let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
@@ -203,12 +232,10 @@ fn posture(
             quantity(reader, value, "follow", read, FOLLOWS, "a time from \"2s\" to \"60s\"")
         }
     };
-    let labels = labels?;
-    fits(reader, keys, vault, labels.as_deref(), constant == Some(true));
-    let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    let labels = labels?.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
     let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);
     let (name, ciphers, exchanges, ml_kem) = (name?, ciphers?, exchanges?, ml_kem?);
-    let (key_life, constant) = (key_life?, constant?);
+    let (key_life, constant, agree, aead, poll) = (key_life?, constant?, agree?, aead?, poll?);
     let follow = Duration::from_millis(follow?);
     Some(Posture {
         name,
@@ -222,6 +249,9 @@ fn posture(
         services,
         key_life,
         constant,
+        agree,
+        aead,
+        poll,
         follow,
     })
 }
@@ -250,19 +280,22 @@ fn only_on(reader: &mut Reader<'_>, keys: &Table<'_>, key: &str, what: &str) -> 
     Some(on)
 }
 
-/// What a posture with a constant rate must be like where the site has several servers: a workstation hears of it from one of them, which
-/// may be the last to have it in force.
+/// What a posture must be like where the site has several servers.
 fn fits_several_servers(reader: &mut Reader<'_>, keys: &Table<'_>, vault: Option<&Vault>, posture: &Posture) {
+    if posture.agree {
+        let what = "a posture of a federation has redundant stacks, which keep no lease";
+        reader.problem(ProblemKind::Overlap, &keys.span(), what, "take `agree` out");
+    }
+    if !posture.constant {
+        return;
+    }
+    // A workstation hears of it from one of the servers, which may be the last to have it in force.
     if posture.follow < FOLLOW {
         let what = "with several servers a workstation hears of a constant rate from one of them, which may have it later than another: `follow` is too short for that";
         let remedy = format!("write `follow = \"{}s\"` or more, or leave it out", FOLLOW.as_secs());
         reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
     }
-    let aggregates = |vault: &Vault| match &posture.labels {
-        None => vault.aggregates_anywhere(),
-        Some(ranges) => ranges.iter().any(|range| vault.aggregates_within(range)),
-    };
-    if vault.is_some_and(aggregates) {
+    if vault.is_some_and(|vault| overlap(&vault.aggfrag, posture.labels.as_deref())) {
         let what = "`[vault] aggfrag` has labels of this posture, and with several servers one does not know whether a workstation that \
                     asks for AGGFRAG payloads has heard of the constant rate";
         let remedy = "take these labels out of `aggfrag`, or `constant-rate` out of the posture";
@@ -270,30 +303,55 @@ fn fits_several_servers(reader: &mut Reader<'_>, keys: &Table<'_>, vault: Option
     }
 }
 
-/// What the vaults must be like for it.
+/// What vaults and protections must be like for it.
 fn fits(
     reader: &mut Reader<'_>,
     keys: &Table<'_>,
-    vault: Option<&Vault>,
-    labels: Option<&[At<Range>]>,
-    constant: bool,
+    posture: &Posture,
+    vault: &Vault,
+    protections: &[Protection],
 ) {
-    let agree = match labels {
-        None => vault.is_some_and(Vault::agrees_anywhere),
-        Some(ranges) => {
-            ranges.iter().any(|range| vault.is_some_and(|vault| vault.agrees_within(&range.value)))
-        }
+    let Posture { constant, agree, .. } = *posture;
+    let has = |ranges: &[Range]| overlap(ranges, posture.labels.as_deref());
+    let mut refuse = |what: &str, remedy: &str| {
+        reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
     };
-    let changes = ["ciphers", "exchanges", "ml-kem", "key-life"].iter().any(|key| keys.get(key).is_some());
-    if agree && (constant || changes) {
-        reader.problem(
-            ProblemKind::Overlap,
-            &keys.span(),
-            "`[vault] agree` has labels of this posture, and stacks that must agree cannot be changed while they run",
-            "give the posture `labels` without these",
+    let without = "give the posture `labels` without these";
+    if constant && (agree || has(&vault.agree)) {
+        refuse(
+            "`agree`, here or in `[vault]`, is for labels of this posture, and stacks that must agree know no constant rate",
+            without,
         );
     }
-    if constant && let Some(vault) = vault {
+    let by_asking = || {
+        let mut constant = protections.iter().filter(|one| one.constant);
+        constant.any(|one| one.labels.as_deref().is_none_or(has))
+    };
+    if agree && (has(&vault.aggfrag) || has(&vault.constant) || by_asking()) {
+        refuse(
+            "`aggfrag` or `constant-rate`, of `[vault]` or a protection, is for labels of this posture, and stacks that must agree know no AGGFRAG",
+            without,
+        );
+    }
+    if (agree || has(&vault.agree)) && (posture.aead.is_some() || posture.poll.is_some()) {
+        refuse(
+            "`agree`, here or in `[vault]`, is for labels of this posture, and leaves neither `aead` nor `poll` to choose",
+            without,
+        );
+    }
+    if agree && vault.beside {
+        refuse(
+            "some hosts have a second tunnel, and stacks that must agree do not know which",
+            "take `agree` out, or \"quic\" out of the hosts' `layers`",
+        );
+    }
+    if agree && vault.workers > 1 {
+        refuse(
+            "`[vault] workers` are several, and stacks that must agree are two",
+            "write `workers = 1`, or take `agree` out",
+        );
+    }
+    if constant {
         super::protection::fits_a_rate(reader, keys, vault);
     }
 }

@@ -11,7 +11,7 @@ use super::read::{Reader, Table};
 use super::reference;
 use super::services::DraftService;
 use super::values::{NAME, key_life, unknown_word};
-use super::vault::{Vault, ranges};
+use super::vault::{Vault, overlap, ranges};
 use crate::label::{Label, Range};
 use crate::names::ProtectionName;
 use crate::vocabulary::Vocabulary;
@@ -23,10 +23,10 @@ const MOST: usize = 16;
 #[derive(Clone, Debug)]
 pub struct Protection {
     name: ProtectionName,
-    labels: Option<Vec<Range>>,
+    pub(super) labels: Option<Vec<Range>>,
     ciphers: Option<Vec<Cipher>>,
     key_life: Option<Duration>,
-    constant: bool,
+    pub(super) constant: bool,
 }
 
 impl Protection {
@@ -177,43 +177,17 @@ fn protection(
         let remedy = "leave some of the suites' ciphers out of `ciphers`, or write `key-life` or `constant-rate = true`";
         reader.problem(ProblemKind::BadValue, &name.span, what, remedy);
     }
-    if let Some(vault) = vault {
-        fits(
-            reader,
-            keys,
-            vault,
-            labels.as_ref().map(|ranges| ranges.iter().map(|one| &one.value)),
-            constant,
-        );
-    }
-    let labels = labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    Some(Protection { name: name.value, labels, ciphers, key_life, constant })
-}
-
-/// What the vaults must be like for it.
-fn fits<'r>(
-    reader: &mut Reader<'_>,
-    keys: &Table<'_>,
-    vault: &Vault,
-    labels: Option<impl Iterator<Item = &'r Range>>,
-    constant: bool,
-) {
-    let agree = match labels {
-        None => vault.agrees_anywhere(),
-        Some(mut ranges) => ranges.any(|range| vault.agrees_within(range)),
-    };
-    if agree {
-        let what = "`[vault] agree` has labels of this protection, and stacks that must agree take all sessions' keys alike";
-        reader.problem(
-            ProblemKind::Overlap,
-            &keys.span(),
-            what,
-            "give the protection `labels` without these",
-        );
-    }
-    if constant {
+    let labels: Option<Vec<Range>> =
+        labels.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    if let Some(vault) = vault.filter(|_| constant) {
+        if overlap(&vault.agree, labels.as_deref()) {
+            let what = "`[vault] agree` has labels of this protection, and stacks that must agree know no constant rate";
+            let remedy = "give the protection `labels` without these";
+            reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
+        }
         fits_a_rate(reader, keys, vault);
     }
+    Some(Protection { name: name.value, labels, ciphers, key_life, constant })
 }
 
 /// What the vaults must be like for a constant rate.

@@ -637,6 +637,24 @@ pub(super) const POSTURE: Section = Section {
             "Packets have one size and leave at `[vault] constant-rate-packets`, whatever there is to send. Workstations are told over the trusted path; what goes otherwise is gone before the change is acknowledged. With `[federation]`, where `follow` is 10 s or more and at labels that are not in `[vault] aggfrag`.",
         ),
         may(
+            "agree",
+            "true",
+            "what the label has",
+            "Two stacks must agree about every packet, as with `[vault] agree`. The label's vault ends for it, and another begins: its tunnels agree on new keys, and packets of that moment are lost. Not with `[federation]`, nor with several `[vault] workers`.",
+        ),
+        may(
+            "aead",
+            "\"fastest\", \"ring\" or \"aws-lc\"",
+            "that of `[vault]`",
+            "The library that seals packets. Another vault begins for it, as with `agree`.",
+        ),
+        may(
+            "poll",
+            "a time from \"0us\" to \"10ms\"",
+            "that of `[vault]`",
+            "A vault looks for more packets at most this long before it sleeps. Another vault begins for it, as with `agree`.",
+        ),
+        may(
             "people",
             "a list of names of people",
             "everybody",

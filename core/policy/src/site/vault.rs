@@ -56,6 +56,42 @@ impl Tunnel {
     const ALL: [(&str, Self); 2] = [("esp", Self::Esp), ("quic", Self::Quic)];
 }
 
+/// What stands at a label's tunnel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VaultKind {
+    /// A gate, and two stacks with a library each that must agree about every packet.
+    Agreeing,
+    /// A vault.
+    One {
+        /// Its cryptographic library.
+        aead: AeadLibrary,
+        /// The longest time for which it looks for more before it sleeps.
+        poll: Duration,
+    },
+}
+
+impl Default for VaultKind {
+    fn default() -> Self {
+        Self::One { aead: AeadLibrary::default(), poll: POLL }
+    }
+}
+
+impl VaultKind {
+    /// The same as arguments of its program; what is not said is left out.
+    pub fn arguments(&self) -> Vec<String> {
+        let Self::One { aead, poll } = self else { return Vec::new() };
+        let mut arguments = Vec::new();
+        let named = Vault::LIBRARIES.into_iter().find(|(_, library)| library == aead);
+        if let Some((name, _)) = named.filter(|_| *aead != AeadLibrary::Fastest) {
+            arguments.extend(["--aead".to_owned(), name.to_owned()]);
+        }
+        if *poll != POLL {
+            arguments.extend(["--poll".to_owned(), poll.as_micros().to_string()]);
+        }
+        arguments
+    }
+}
+
 /// What every vault of the server is told.
 #[derive(Clone, Debug)]
 pub struct Vault {
@@ -136,21 +172,6 @@ impl Vault {
         self.agree.iter().any(|range| range.contains(label))
     }
 
-    /// Whether some label of this range has two stacks.
-    pub(super) fn agrees_within(&self, range: &Range) -> bool {
-        self.agree.iter().any(|agree| agree.intersection(range).is_some())
-    }
-
-    /// Whether labels of a range have their packets go in AGGFRAG payloads as they come.
-    pub(super) fn aggregates_within(&self, range: &Range) -> bool {
-        self.aggfrag.iter().any(|aggfrag| aggfrag.intersection(range).is_some())
-    }
-
-    /// Whether any labels have.
-    pub(super) fn aggregates_anywhere(&self) -> bool {
-        !self.aggfrag.is_empty()
-    }
-
     /// Whether a label's packets go in AGGFRAG payloads (RFC 9347) where the peer takes them, which levee's workstations do.
     pub fn aggregates(&self, label: &Label) -> bool {
         self.aggfrag.iter().chain(&self.constant).any(|range| range.contains(label))
@@ -177,19 +198,6 @@ impl Vault {
         }
     }
 
-    /// The same as arguments of `levee-vault`; what is not said is left out.
-    pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = Vec::new();
-        let named = Self::LIBRARIES.into_iter().find(|(_, library)| *library == self.aead);
-        if let Some((name, _)) = named.filter(|_| self.aead != AeadLibrary::Fastest) {
-            arguments.extend(["--aead".to_owned(), name.to_owned()]);
-        }
-        if self.poll != POLL {
-            arguments.extend(["--poll".to_owned(), self.poll.as_micros().to_string()]);
-        }
-        arguments
-    }
-
     /// `slots` is how many the server has: each worker takes one.
     pub(super) fn read(
         reader: &mut Reader<'_>,
@@ -199,30 +207,9 @@ impl Vault {
     ) -> Option<Self> {
         let Some(value) = root.get("vault") else { return Some(Self::default()) };
         let keys = reader.subtable(value, "[vault]", &reference::VAULT.names())?;
-        let aead = match keys.get("aead") {
-            None => Some(AeadLibrary::default()),
-            Some(value) => reader.string(value, "aead").and_then(|word| {
-                let known = Self::LIBRARIES.into_iter().find(|(name, _)| *name == word.value);
-                if known.is_none() {
-                    unknown_word(
-                        reader,
-                        &word,
-                        "AEAD library",
-                        Self::LIBRARIES.iter().map(|(name, _)| *name),
-                    );
-                }
-                known.map(|(_, library)| library)
-            }),
-        };
+        let aead = aead(reader, &keys);
         let layers = layers(reader, &keys);
-        let poll = match keys.get("poll") {
-            None => u64::try_from(POLL.as_micros()).ok(),
-            Some(value) => {
-                let read = |text: &str| brief(text).and_then(|time| u64::try_from(time.as_micros()).ok());
-                let longest = u64::try_from(LONGEST_POLL.as_micros()).unwrap_or(0);
-                quantity(reader, value, "poll", read, 0..=longest, "a time from \"0us\" to \"10ms\"")
-            }
-        };
+        let poll = poll(reader, &keys);
         let workers = match keys.get("workers") {
             None => Some(1),
             Some(value) => reader.integer(value, "workers", 1..=MOST_WORKERS.min(u64::from(slots))),
@@ -246,8 +233,8 @@ impl Vault {
         Some(Self {
             layers,
             beside: false,
-            aead: aead?,
-            poll: Duration::from_micros(poll?),
+            aead: aead?.unwrap_or_default(),
+            poll: poll?.unwrap_or(POLL),
             workers: workers?,
             agree: values(agree),
             aggfrag: values(aggfrag),
@@ -256,6 +243,15 @@ impl Vault {
             rate: u32::try_from(rate?).ok()?,
         })
     }
+}
+
+/// Whether some of these ranges have a label of `labels`; `None`: of all.
+pub(super) fn overlap(ranges: &[Range], labels: Option<&[Range]>) -> bool {
+    let with = |labels: &[Range]| {
+        let mut pairs = ranges.iter().flat_map(|one| labels.iter().map(move |other| (one, other)));
+        pairs.any(|(one, other)| one.intersection(other).is_some())
+    };
+    labels.map_or(!ranges.is_empty(), with)
 }
 
 /// Labels whose packets go in pieces of one size have neither two stacks nor a second tunnel.
@@ -286,6 +282,26 @@ fn check_pieces(
             "take \"quic\" out of `layers`, or empty `aggfrag` and `constant-rate`",
         );
     }
+}
+
+/// `aead`, where it stands.
+pub(super) fn aead(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<AeadLibrary>> {
+    let Some(value) = keys.get("aead") else { return Some(None) };
+    let word = reader.string(value, "aead")?;
+    let known = Vault::LIBRARIES.into_iter().find(|(name, _)| *name == word.value);
+    if known.is_none() {
+        unknown_word(reader, &word, "AEAD library", Vault::LIBRARIES.iter().map(|(name, _)| *name));
+    }
+    known.map(|(_, library)| Some(library))
+}
+
+/// `poll`, where it stands.
+pub(super) fn poll(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<Duration>> {
+    let Some(value) = keys.get("poll") else { return Some(None) };
+    let read = |text: &str| brief(text).and_then(|time| u64::try_from(time.as_micros()).ok());
+    let longest = u64::try_from(LONGEST_POLL.as_micros()).unwrap_or(0);
+    let poll = quantity(reader, value, "poll", read, 0..=longest, "a time from \"0us\" to \"10ms\"")?;
+    Some(Some(Duration::from_micros(poll)))
 }
 
 /// `layers`: the innermost first. ESP is always there, since labels are its.

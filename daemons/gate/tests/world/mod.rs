@@ -126,13 +126,15 @@ pub struct World {
     _warden: Channel,
     outer: OwnedFd,
     compartment: OwnedFd,
-    _tun: tun::Queue,
+    tun: tun::Queue,
     group: SteeringGroup,
     client: UdpSocket,
     sad: Sad<SessionId>,
     pairs: u32,
     /// The client asked for the keys to come in the older ones' place.
     pub answered: bool,
+    /// What the session is opened with: the ciphers of a protection.
+    pub ciphers: Option<Vec<Cipher>>,
     echoes: u16,
 }
 
@@ -150,8 +152,9 @@ impl World {
     pub fn taken_over(between: Option<(Which, Change)>, unasked: Unasked) -> Self {
         let [outer, compartment] = [(); 2].map(|()| ns::new_net().expect("needs root"));
         Net::in_ns(outer.as_fd()).unwrap().set_up("lo").unwrap();
-        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: false };
-        let tun = ns::in_net(compartment.as_fd(), || tun::open("tun0", options)).unwrap().unwrap();
+        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+        let mut tun = ns::in_net(compartment.as_fd(), || tun::open("tun0", options)).unwrap().unwrap();
+        tun::limit_offload(&mut tun, tun::Offload::None).unwrap();
         let mut net = Net::in_ns(compartment.as_fd()).unwrap();
         let prefix = |text: &str| text.parse::<IpNet>().unwrap();
         net.set_up("lo").unwrap();
@@ -210,12 +213,13 @@ impl World {
             _warden: warden,
             outer,
             compartment,
-            _tun: tun,
+            tun,
             group,
             client,
             sad,
             pairs: 0,
             answered: false,
+            ciphers: None,
             echoes: 0,
         }
     }
@@ -239,7 +243,7 @@ impl World {
             id: session(1),
             inner: inner.clone(),
             selectors: vec![row],
-            ciphers: None,
+            ciphers: self.ciphers.clone(),
             layered: false,
         };
         self.sessiond.send(&SessiondToVault::Open(record)).unwrap();
@@ -409,6 +413,17 @@ impl World {
     /// Sets the MTU of the network outside.
     pub fn set_outer_mtu(&self, mtu: u32) {
         Net::in_ns(self.outer.as_fd()).unwrap().set_mtu("lo", mtu).unwrap();
+    }
+
+    /// What the kernel may leave to the reader of the device.
+    pub fn limit_offload(&mut self, most: tun::Offload) {
+        tun::limit_offload(&mut self.tun, most).unwrap();
+    }
+
+    /// A datagram from the compartment to the client.
+    pub fn send_inside(&self) {
+        let send = || UdpSocket::bind("10.9.0.1:0")?.send_to(b"inside", "10.0.0.2:9");
+        ns::in_net(self.compartment.as_fd(), send).unwrap().unwrap();
     }
 
     /// Whether an echo request from the client is answered within `limit`.

@@ -11,7 +11,6 @@ use levee_ipc::keyer::ToKeyer;
 use levee_ipc::warden::Role;
 use levee_ipc::{Channel, Received, Secret, client};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
-use levee_policy::site::Protected;
 use levee_policy::{HostName, UserName};
 use levee_session::{ClientId, Event, RefusalKind, Reply, Request, SessionId, Verified};
 use std::collections::BTreeSet;
@@ -308,10 +307,8 @@ impl Daemon {
     fn price(&mut self, opened: &mut client::Opened) {
         let Some(label) = self.site.label(&opened.label) else { return };
         let posture = self.machine.posture_at(&opened.label);
-        let ciphers = self.site.ciphers_under(posture);
-        let without = self.site.protected_under(&Protected::default(), posture);
-        let tunnels = (&opened.protected, &without, ciphers);
-        opened.costs = self.prices.told(&self.site, &label, tunnels, self.clock.now());
+        let now = self.clock.now();
+        opened.costs = self.prices.told(&self.site, &label, posture, &opened.protected, now);
     }
 
     /// Has the password looked at that came with the client's request.

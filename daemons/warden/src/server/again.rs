@@ -18,8 +18,7 @@ impl Server {
     pub(super) fn ended(&mut self, key: &Key) -> Result<(), Fatal> {
         let Some((how, again)) = self.processes.ended(key, Instant::now()) else { return Ok(()) };
         if let (true, Some(label)) = (stacks::ROLES.contains(&key.role), &key.label) {
-            self.note(Some(label), stacks::NOTED, false, stacks::note(key.role, &how));
-            self.vault_ended(label, &how);
+            self.vault_ended(label, key.role, &how);
             return Ok(());
         }
         if !again && STANDING.contains(&key.role) {
@@ -27,14 +26,11 @@ impl Server {
         }
         match (&key.role, &key.label) {
             (Role::Vault, Some(label)) => {
-                if self.labels.get(label).is_some_and(|label| label.agrees) {
-                    self.note(Some(label), stacks::NOTED, false, stacks::note(Role::Vault, &how));
-                }
                 // What waits in its socket belongs to keys that are gone.
                 if let Some((slot, _)) = self.labels.get(label).and_then(|label| label.worker(key.worker)) {
                     self.tunnels.iter().for_each(|group| drop(group.idle(slot)));
                 }
-                self.vault_ended(label, &how);
+                self.vault_ended(label, Role::Vault, &how);
                 Ok(())
             }
             (Role::Mediator, Some(label)) => {

@@ -1,4 +1,5 @@
-//! Postures that sessiond says are in force: what they have off ends at every label that runs, and is not started at one that starts later.
+//! Postures that sessiond says are in force: what they have off ends at every label that runs, and is not started at one that starts later;
+//! where their stacks must agree, or must no more, another vault begins.
 
 use super::Server;
 use crate::label::RunningLabel;
@@ -65,7 +66,8 @@ impl Server {
         self.see_to_postures();
     }
 
-    /// Tells sessiond once nothing is left of what is off. A compartment that takes too long is ended, and what is off with it.
+    /// Tells sessiond once nothing is left of what is off, nor of vaults that are to be others. A compartment that takes too long is ended,
+    /// and what is off with it.
     pub(super) fn see_to_postures(&mut self) {
         if !self.postures.is_awaited() {
             return;
@@ -77,9 +79,13 @@ impl Server {
         for name in late {
             self.compartment_again(&name, "it does not end what a posture has off");
         }
+        let others = self.labels.keys().filter(|name| self.end_other_vault(name)).count();
         let Some(unkept) = &mut self.postures.unkept else { return };
         unkept.ending.retain(|name| self.ending_labels.names().any(|ending| ending == name));
-        if unkept.ending.is_empty() && self.labels.iter().all(|(_, running)| running.is_turning().is_none()) {
+        if others == 0
+            && unkept.ending.is_empty()
+            && self.labels.iter().all(|(_, running)| running.is_turning().is_none())
+        {
             let ticket = unkept.ticket;
             self.postures.unkept = None;
             self.tell_sessiond(LabelEvent::Postures { ticket });

@@ -12,24 +12,41 @@ use levee_ipc::SendError;
 use levee_ipc::warden::vault::{GatePart, VaultPart};
 use levee_ipc::warden::{LabelEvent, Role};
 use levee_policy::LabelName;
+use levee_policy::site::VaultKind;
 use std::time::Instant;
 
 impl Server {
     /// Starts every worker of a label's vault. They live and die together: a session's record is in all of them, and
     /// that its keys are gone can only be said of all.
     pub(super) fn start_vault(&mut self, name: &LabelName) -> Result<(), Fatal> {
-        let none = || Fatal::new("start a vault", "no compartment");
-        let label = self.labels.get_mut(name).ok_or_else(none)?;
-        label.vault_starts += 1;
+        let failed = |e: &dyn std::fmt::Display| Fatal::new("start a vault", e);
+        let kind = self.vault_kind(name);
+        let (kind, label) = kind.zip(self.labels.get_mut(name)).ok_or_else(|| failed(&"no compartment"))?;
+        label.begin_vault(kind).map_err(|e| failed(&e))?;
         label.workers().try_for_each(|worker| self.start_worker(name, worker))
+    }
+
+    /// What a label's vault is to be.
+    fn vault_kind(&self, name: &LabelName) -> Option<VaultKind> {
+        Some(self.site.vault_in_force(&self.site.label(name)?, self.postures.in_force()))
+    }
+
+    /// Ends a vault that is not what postures in force ask for; the next one is. Whether any of it runs.
+    pub(super) fn end_other_vault(&self, name: &LabelName) -> bool {
+        self.is_other(name)
+            && (self.kill_vault(name) || stacks::running(name, &self.processes).next().is_some())
+    }
+
+    fn is_other(&self, name: &LabelName) -> bool {
+        self.labels.get(name).is_some_and(|label| label.vault != self.vault_kind(name))
     }
 
     fn start_worker(&mut self, name: &LabelName, worker: u16) -> Result<(), Fatal> {
         let none = || Fatal::new("start a vault", "no compartment");
         let label = self.labels.get(name).ok_or_else(none)?;
         let (slot, tun) = label.worker(worker).ok_or_else(none)?;
-        let agree = label.agrees;
-        let arguments = if agree { Vec::new() } else { self.site.vault().arguments() };
+        let kind = label.vault.as_ref().ok_or_else(none)?;
+        let (agree, arguments) = (*kind == VaultKind::Agreeing, kind.arguments());
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let start = Start::new(Key::vault(name, worker), slot, &self.uids, &self.options, &label.logs);
         let start = Start { program: agree.then_some(stacks::GATE), arguments: &arguments, ..start };
@@ -86,7 +103,11 @@ impl Server {
 
     /// With one of the processes that are a label's vault go the others, and the last to end brings on the next vault.
     /// Nobody is waited for here.
-    pub(super) fn vault_ended(&mut self, label: &LabelName, how: &str) {
+    pub(super) fn vault_ended(&mut self, label: &LabelName, role: Role, how: &str) {
+        let agrees = self.labels.get(label).is_some_and(|it| it.vault == Some(VaultKind::Agreeing));
+        if agrees && !self.is_other(label) {
+            self.note(Some(label), stacks::NOTED, false, stacks::note(role, how));
+        }
         if self.kill_vault(label) {
             return;
         }
@@ -96,8 +117,12 @@ impl Server {
         }
         self.ending.remove(label);
         self.tell_sessiond(LabelEvent::Died(label.clone()));
-        if self.labels.contains_key(label) {
-            self.again(Kept::Process(Key::at(Role::Vault, label)), how);
+        let next = Kept::Process(Key::at(Role::Vault, label));
+        if self.is_other(label) {
+            self.note(Some(label), "vault", true, "another begins, as the posture asks");
+            self.start_again(next);
+        } else if self.labels.contains_key(label) {
+            self.again(next, how);
         }
     }
 

@@ -1,6 +1,6 @@
 //! How long changes of posture take while every session carries traffic, and whether a packet is lost.
 //!
-//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves]]]` (after `cargo build --workspace --bins`), as root. Server and
+//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves|stacks]]]` (after `cargo build --workspace --bins`), as root. Server and
 //! workstations are on this host, so all have its processors. Ctrl-C ends it early, with what was measured. Prints the table of docs/reports/postures.md.
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,12 @@ const CURVES: Kind = Kind {
              [[posture]]\nname = \"field\"\nexchanges = [\"X25519\"]\nfollow = \"20s\"\n",
     names: ["siege", "field"],
     says: "P-384 and X25519",
+};
+/// Another vault begins at each label, and tunnels get new keys.
+const STACKS: Kind = Kind {
+    tables: "[[posture]]\nname = \"siege\"\nagree = true\nfollow = \"20s\"\n",
+    names: ["siege", "default"],
+    says: "two stacks that agree and one vault",
 };
 const SESSIONS: usize = 6;
 const CHANGES: usize = 200;
@@ -120,7 +126,7 @@ while True:
 "#;
 
 /// Sends a datagram and as much of a stream every 50 ms until its input ends, and prints of each what came back: how many, in how many
-/// windows of 200 ms less than half of what is due, and the longest silence.
+/// windows of 200 ms less than half of what is due, how many silences of more than 100 ms, in which that is so, too, and the longest.
 const CLIENT: &str = r#"
 import json,select,socket,struct,sys,time
 EVERY,SIZE,WINDOW=.05,200,.2
@@ -128,16 +134,18 @@ udp=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); udp.connect(("10.80.0.1",70
 tcp=socket.create_connection(("10.80.0.1",7002)); tcp.setsockopt(6,1,1)
 for s in (udp,tcp): s.setblocking(False)
 class Of:
-    def __init__(self): self.got,self.windows,self.last,self.silence=0,{},None,0
+    def __init__(self): self.got,self.windows,self.last,self.silence,self.silences=0,{},None,0,0
     def came(self,now,n):
         self.got+=n
         w=int((now-begun)/WINDOW); self.windows[w]=self.windows.get(w,0)+n
-        if self.last is not None: self.silence=max(self.silence,now-self.last)
+        if self.last is not None:
+            self.silence=max(self.silence,now-self.last)
+            self.silences+=now-self.last>2*EVERY
         self.last=now
     def told(self,until):
         of=range(2,int((until-begun)/WINDOW)-1)
         few=sum(self.windows.get(w,0)<WINDOW/EVERY/2 for w in of)
-        return {"got":self.got,"windows":len(of),"few":few,"silence":self.silence}
+        return {"got":self.got,"windows":len(of),"few":few,"silence":self.silence,"silences":self.silences}
 begun=time.monotonic()
 seen,d,t,sent,rest=set(),Of(),Of(),0,0
 due,ends,unsent=begun,None,b""
@@ -179,7 +187,9 @@ struct Back {
     windows: u64,
     /// Windows with less than half of what is due.
     few: u64,
-    /// The longest silence, in seconds.
+    /// Silences of more than 100 ms.
+    silences: u64,
+    /// The longest, in seconds.
     silence: f64,
 }
 
@@ -189,6 +199,7 @@ impl Back {
         self.got += number("got");
         self.windows += number("windows");
         self.few += number("few");
+        self.silences += number("silences");
         self.silence = self.silence.max(said["silence"].as_f64().unwrap_or(f64::INFINITY));
     }
 }
@@ -232,7 +243,8 @@ fn main() {
     let kind = match arguments.next().as_deref() {
         None => CIPHERS,
         Some("curves") => CURVES,
-        Some(other) => panic!("`curves`, or nothing: {other}"),
+        Some("stacks") => STACKS,
+        Some(other) => panic!("`curves`, `stacks`, or nothing: {other}"),
     };
     let names: Vec<String> = (1..=sessions).map(|n| format!("ws{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -307,6 +319,9 @@ fn main() {
         format!("{}; {}", all.datagrams.windows, all.datagrams.few)
     });
     row("the same of its stream", &|all| format!("{}; {}", all.streams.windows, all.streams.few));
+    row("silences of more than 100 ms of a session's datagrams; of its stream", &|all| {
+        format!("{}; {}", all.datagrams.silences, all.streams.silences)
+    });
     row("longest silence of a session's datagrams, of its stream, ms", &|all| {
         format!("{:.0}, {:.0}", all.datagrams.silence * 1e3, all.streams.silence * 1e3)
     });
