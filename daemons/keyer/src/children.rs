@@ -1,7 +1,7 @@
 //! Child SAs: which session's they are, and what their vaults are told. What is kept of one has no key in it.
 
 use crate::carriage::aggregation;
-use crate::exchanges::{encryptions, methods};
+use crate::exchanges::{encryptions, methods, sealed_by};
 use crate::keyer::Keyer;
 use crate::timers::Timer;
 use levee_esp::{Spi, Steering};
@@ -292,6 +292,7 @@ impl Keyer {
     }
 
     fn ask(&mut self, ike: IkeId, session: SessionId, at: Option<u16>) {
+        self.agreed.serve(ike, self.children.record(session).and_then(|record| record.ciphers.clone()));
         // It is asked for again when the IKE SA has the keys that it needs.
         if let Some(label) = self.children.label(session).cloned()
             && !self.hold_to(ike, &label)
@@ -531,11 +532,13 @@ impl Keyer {
         let _ = self.command(Command::CloseChild { ike, inbound });
     }
 
-    /// Workstation: asks for what this session's tunnel may be sealed by, and for nothing else: there is one session at a time.
+    /// Workstation: asks for what this session's tunnel may be sealed by, and for nothing else, for IKE's own messages neither: there is one
+    /// session at a time.
     pub(crate) fn offer(&mut self, record: &KeyRecord) {
         let Ok(label) = SecurityLabel::new(record.label.as_str().as_bytes()) else { return };
-        let ciphers = record.ciphers.as_deref().unwrap_or(Cipher::all());
-        self.endpoint.narrow(label, &encryptions(ciphers), None);
+        let by = encryptions(record.ciphers.as_deref().unwrap_or(Cipher::all()));
+        self.endpoint.narrow(label, &by, None);
+        self.endpoint.propose(sealed_by(&self.proposals, &by));
     }
 
     /// Agrees keys at a label like this alone from now on. Where what is there may not be kept it is replaced, each pair while it carries

@@ -1,4 +1,4 @@
-//! What the keys of IKE SAs were agreed by and are for, and what a label asks of the IKE SAs that its children are of. Where that is more, an
+//! What the keys of IKE SAs were agreed by and are for, and what a label, and the protection of a session, ask of the IKE SAs that their children are of. Where that is more, an
 //! IKE SA gets other keys first (CREATE_CHILD_SA for the IKE SA itself, RFC 7296 1.3.2), and then its children do.
 
 use crate::keyer::Keyer;
@@ -18,6 +18,8 @@ pub struct Agreed {
     soon: BTreeMap<IkeId, LabelName>,
     /// Those whose peers have not agreed to other keys, and for the sake of what.
     refused: BTreeMap<IkeId, Keying>,
+    /// The ciphers of protections: of those whose children are of an IKE SA.
+    own: BTreeMap<IkeId, Vec<Cipher>>,
     /// Children that are asked for when an IKE SA has other keys: of which sessions, at which worker.
     waiting: BTreeMap<IkeId, BTreeSet<(SessionId, Option<u16>)>>,
 }
@@ -35,6 +37,16 @@ impl Agreed {
         self.soon.remove(&ike);
         self.refused.remove(&ike);
         self.waiting.remove(&ike);
+        self.own.remove(&ike);
+    }
+
+    /// The session whose children are of this IKE SA from now on has these ciphers by its protection, if it has any: a workstation has one
+    /// session at a time.
+    pub fn serve(&mut self, ike: IkeId, own: Option<Vec<Cipher>>) {
+        match own {
+            Some(own) if self.suites.contains_key(&ike) => self.own.insert(ike, own),
+            _ => self.own.remove(&ike),
+        };
     }
 }
 
@@ -84,10 +96,18 @@ fn narrowed(proposals: &[IkeProposal], keying: &Keying) -> Vec<IkeProposal> {
         let has_ml_kem =
             proposal.additional.iter().any(|step| !step.is_empty() && step.iter().all(|one| is_ml_kem(*one)));
         let mut narrow = proposal.clone();
-        narrow.encryption.retain(|one| by.contains(one));
         narrow.key_exchange.retain(|one| methods.contains(one));
-        let some = !narrow.encryption.is_empty() && !narrow.key_exchange.is_empty();
-        (some && (has_ml_kem || !keying.exchanges.ml_kem)).then_some(narrow)
+        (!narrow.key_exchange.is_empty() && (has_ml_kem || !keying.exchanges.ml_kem)).then_some(narrow)
+    };
+    sealed_by(proposals, &by).iter().filter_map(narrow).collect()
+}
+
+/// Those of these proposals, and that of each, by which an IKE SA is sealed by one of these alone.
+pub fn sealed_by(proposals: &[IkeProposal], by: &[Encryption]) -> Vec<IkeProposal> {
+    let narrow = |proposal: &IkeProposal| {
+        let mut narrow = proposal.clone();
+        narrow.encryption.retain(|one| by.contains(one));
+        (!narrow.encryption.is_empty()).then_some(narrow)
     };
     proposals.iter().filter_map(narrow).collect()
 }
@@ -113,22 +133,31 @@ fn preferring<'a>(
 }
 
 impl Keyer {
+    /// What children at this label ask of this IKE SA: what the label does, and the protection of their session.
+    fn asked_of(&self, ike: IkeId, label: &LabelName) -> Option<Keying> {
+        let mut keying = self.children.keying(label)?.clone();
+        if let Some(own) = self.agreed.own.get(&ike) {
+            keying.ciphers.retain(|cipher| own.contains(cipher));
+        }
+        Some(keying)
+    }
+
     /// Whether children at this label may be of this IKE SA. Where nothing was said of the label, what there is of proposals says so.
     pub(crate) fn suits(&self, ike: IkeId, label: &LabelName) -> bool {
-        let Some(keying) = self.children.keying(label) else { return true };
-        self.agreed.suites.get(&ike).is_some_and(|suite| suits(suite, keying))
+        let Some(keying) = self.asked_of(ike, label) else { return true };
+        self.agreed.suites.get(&ike).is_some_and(|suite| suits(suite, &keying))
     }
 
     /// Whether its peer has not agreed to the keys that the label asks for now.
     pub(crate) fn refuses(&self, ike: IkeId, label: &LabelName) -> bool {
         let refused = self.agreed.refused.get(&ike);
-        refused.is_some_and(|refused| Some(refused) == self.children.keying(label))
+        refused.is_some() && refused == self.asked_of(ike, label).as_ref()
     }
 
     /// An IKE SA with children at this label gets no keys any more that the label does not allow, and others where it has such. Whether
     /// it has.
     pub(crate) fn hold_to(&mut self, ike: IkeId, label: &LabelName) -> bool {
-        let Some(keying) = self.children.keying(label).cloned() else { return true };
+        let Some(keying) = self.asked_of(ike, label) else { return true };
         let proposals = Some(narrowed(&self.endpoint.config().ike, &keying));
         let narrow = self.command(Command::NarrowIke { ike, proposals });
         if narrow.is_err() {

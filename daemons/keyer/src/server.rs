@@ -245,6 +245,7 @@ impl Keyer {
         if record.device != asked.device || record.label != asked.name {
             return self.refuse(asked.request, device, label, "sessiond answered something else");
         }
+        self.agreed.serve(asked.ike, record.ciphers.clone());
         // Of a child that its own vault does not get the peer would use keys.
         if !record.carriage.suits(asked.aggfrag) {
             return self.refuse(asked.request, device, label, "it did not ask for a constant rate");

@@ -2,9 +2,9 @@
 
 mod world;
 
-use levee_ike::{Childless, Encryption, Event, Identity, IkeProposal, IkeSuite, KeyExchange};
+use levee_ike::{ChildProposal, Childless, Encryption, Event, Identity, IkeProposal, IkeSuite, KeyExchange};
 use levee_ipc::Channel;
-use levee_ipc::keyer::{FromKeyer, ToKeyer};
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
 use levee_ipc::vault::VaultToKeyer;
 use levee_ipc::warden::Place;
 use levee_policy::site::{Cipher, Exchange, Keying};
@@ -18,19 +18,30 @@ struct Site {
     server: Keyer,
     vault: Channel,
     client: Client,
+    /// The ciphers of its session's protection.
+    own: Option<Vec<Cipher>>,
 }
 
 impl Site {
+    /// With a client that has these ciphers alone for its packets, and every one for IKE.
+    fn sealing(by: Vec<Encryption>) -> Self {
+        let child = ChildProposal { encryption: by, ..ChildProposal::default() };
+        Self::of(vec![IkeProposal::default()], child, Childless::Allow)
+    }
+
     fn new(proposals: Vec<IkeProposal>, childless: Childless) -> Self {
+        Self::of(proposals, ChildProposal::default(), childless)
+    }
+
+    fn of(proposals: Vec<IkeProposal>, child: ChildProposal, childless: Childless) -> Self {
         let authority = Authority::new();
         let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
         let vault = server.vault(&label("SECRET"), SLOT);
         let host = authority.identity("ws1", Some(RANGE));
         let id = Identity::Fqdn("ws1".into());
         let mut config = Client::config(&authority, &host, id, childless);
-        config.ike = proposals;
-        let client = Client::with(config, &host, server.group.address());
-        Self { server, vault, client }
+        (config.ike, config.child) = (proposals, vec![child]);
+        Self { client: Client::with(config, &host, server.group.address()), server, vault, own: None }
     }
 
     fn tell(&self, keying: Keying) {
@@ -43,7 +54,8 @@ impl Site {
         self.client.until("a question for sessiond", |_| readable(asker, Duration::ZERO));
         match self.server.said() {
             FromKeyer::Wanted { ticket, .. } => {
-                self.server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+                let record = KeyRecord { ciphers: self.own.clone(), ..record(1, "SECRET") };
+                self.server.tell(&ToKeyer::Answer { ticket, record: Some(record) });
             }
             other => panic!("no question: {other:?}"),
         }
@@ -174,6 +186,48 @@ fn an_ike_sa_of_another_cipher_gets_new_keys_first_and_then_its_children_do() {
     assert!(silent(&site.vault, MOMENT));
     site.server.counts("IKE: a peer does not agree to the ciphers and key exchanges that are asked for now");
     assert_eq!(sealed_by(&site.client.events).1, [Aes256Gcm16]);
+}
+
+#[test]
+fn a_protection_holds_for_ikes_own_messages_too() {
+    use Encryption::{Aes256Gcm16, ChaCha20Poly1305};
+    let own = || Some(vec![Cipher::ChaCha20Poly1305]);
+    // A client that prefers something else has other keys first, as with a posture.
+    let mut site = Site::sealing(vec![ChaCha20Poly1305]);
+    site.own = own();
+    site.tell(keying(&ALL, false));
+    site.client.connect("SECRET");
+    site.answer();
+    site.client.until("other keys", |events| sealed_by(events).0.len() == 2);
+    site.answer();
+    site.children(1);
+    keys(&site.vault);
+    let both = vec![Aes256Gcm16, ChaCha20Poly1305];
+    assert_eq!(sealed_by(&site.client.events), (both.clone(), vec![ChaCha20Poly1305]));
+    // Back to what the protection has not it does not go.
+    site.client.rekey_ike(vec![IkeProposal { encryption: vec![Aes256Gcm16], ..IkeProposal::default() }]);
+    site.client.until("a refusal", |events| {
+        let is_refusal = |reason: &str| reason == "NO_PROPOSAL_CHOSEN";
+        events.iter().any(|event| matches!(event, Event::IkeNotRekeyed { reason, .. } if is_refusal(reason)))
+    });
+    // The next session of that host has none.
+    site.server.tell(&ToKeyer::Revoke(session(1)));
+    site.deleted();
+    site.own = None;
+    site.client.ask("SECRET");
+    site.answer();
+    site.children(2);
+    assert_eq!(sealed_by(&site.client.events).0, both);
+    site.client.rekey_ike(vec![IkeProposal { encryption: vec![Aes256Gcm16], ..IkeProposal::default() }]);
+    site.client.until("other keys", |events| sealed_by(events).0.len() == 3);
+
+    // levee's own workstation begins with it: its child is not put off.
+    let pair = Pair::new();
+    pair.server.tell(&ToKeyer::Keying(label("SECRET"), keying(&ALL, false)));
+    let with = || KeyRecord { ciphers: own(), ..record(1, "SECRET") };
+    pair.connect(with());
+    pair.answer("SECRET", Some(with()));
+    assert_eq!(keys(&pair.secret).cipher, Cipher::ChaCha20Poly1305);
 }
 
 #[test]
