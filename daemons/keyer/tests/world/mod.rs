@@ -25,7 +25,7 @@ use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
 use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::pkcs8::DecodePrivateKey as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
     SanType, SerialNumber, SignatureAlgorithm,
 };
