@@ -267,7 +267,7 @@ pub(crate) fn verify(
 }
 
 /// The first of each name, so that at most one way leads from a certificate to an authority: whoever shows them is not known yet, and a search
-/// tries every order of those that bear one name, which of nine takes a second.
+/// tries every order of those that bear one name, which of nine takes a quarter of a second.
 fn one_of_each_name<'a>(shown: impl Iterator<Item = CertificateDer<'a>>) -> Vec<CertificateDer<'a>> {
     let mut names = BTreeSet::new();
     let mut is_first = |der: &CertificateDer<'a>| {
