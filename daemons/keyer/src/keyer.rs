@@ -224,6 +224,8 @@ impl Keyer {
             for datagram in datagrams {
                 let now = self.now();
                 self.endpoint.handle(datagram, path, now, &mut self.random);
+                let after = self.now();
+                self.endpoint.took(after.monotonic.saturating_sub(now.monotonic), after);
                 self.drive();
             }
         }

@@ -3,9 +3,6 @@
 mod world;
 
 use levee_ike::{Childless, Config, Endpoint, Event, Identity, Output, Path, Random};
-use levee_ipc::Channel;
-use levee_ipc::keyer::FromKeyer;
-use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
 use levee_ipc::warden::Order;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::ns::{in_net, new_net};
@@ -22,8 +19,6 @@ use world::*;
 const NETWORKS: u16 = 4_096;
 /// Datagrams a second that the flood sends if the machine lets it.
 const RATE: u64 = 20_000;
-/// Sessions that get their keys, before and during the flood.
-const SESSIONS: u8 = 20;
 
 #[derive(Default)]
 struct Told {
@@ -115,37 +110,6 @@ fn flood(first: &[u8], servers: [SocketAddr; 2], told: &Told) {
             }
         }
     }
-}
-
-/// The next keys that a vault gets; what it loses is of sessions before.
-fn installed(vault: &Channel) {
-    loop {
-        if let KeyerToVault::Install { inbound, .. } = told(vault) {
-            return vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
-        }
-    }
-}
-
-/// How long each of some sessions, one after the other, waits for its keys.
-fn waits(pair: &Pair, first: u8) -> Vec<Duration> {
-    let each = |number| {
-        let began = Instant::now();
-        let record = record(number, "SECRET");
-        pair.connect(record.clone());
-        pair.answer("SECRET", Some(record));
-        installed(&pair.secret);
-        installed(&pair.at_workstation);
-        loop {
-            match pair.workstation.said() {
-                FromKeyer::Completed(of) if of == session(number) => return began.elapsed(),
-                FromKeyer::Failed { reason, .. } => panic!("session {number}: {reason}"),
-                _ => {}
-            }
-        }
-    };
-    let mut all: Vec<Duration> = (first..first + SESSIONS).map(each).collect();
-    all.sort();
-    all
 }
 
 fn ip(arguments: &str) {

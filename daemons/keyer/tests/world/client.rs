@@ -49,6 +49,15 @@ impl Identity {
     }
 }
 
+impl Authority {
+    /// A certificate of this name for somebody's public key, in DER.
+    pub fn of_a_key(&self, name: &str, key: &impl rcgen::PublicKeyData) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        params.signed_by(key, &self.issuer).unwrap().der().to_vec()
+    }
+}
+
 impl Client {
     /// A client at a loopback port of its own.
     pub fn new(

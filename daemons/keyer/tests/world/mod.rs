@@ -4,6 +4,7 @@
 
 mod client;
 mod later;
+mod waits;
 pub use client::*;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
@@ -45,6 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
+pub use waits::*;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const SERVER: &str = "server.example";
