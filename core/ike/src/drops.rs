@@ -42,7 +42,7 @@ reasons! {
     HalfOpen,
     /// A half-open IKE SA was forgotten to make room for another (not a datagram).
     GaveWay,
-    /// More IKE_SA_INIT without a pass in a moment than the key exchange is made for.
+    /// More from strangers in a moment than the key exchange is made for, or their proofs are looked at.
     Busy,
     /// Too many IKE SAs.
     Full,

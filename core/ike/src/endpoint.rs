@@ -5,7 +5,7 @@ use crate::channel::transmit;
 use crate::config::{Config, Peer, RemoteAuth};
 use crate::crypto::pki::TrustAnchors;
 use crate::crypto::suite::{ChildProposal, Encryption, IkeProposal, KeyExchange};
-use crate::door::{Door, Knock, Pass, Verdict};
+use crate::door::{Door, Guest, Knock, Pass, Verdict};
 use crate::drops::{Counters, Drop};
 use crate::sa::{Legacy, Opening, Sa, Standing, Start, State, connect, notification, open};
 use crate::wire::{
@@ -83,6 +83,8 @@ pub struct Endpoint {
     out: VecDeque<Output>,
     next_id: u64,
     next_request: u64,
+    /// The last datagram was a stranger's.
+    strange: bool,
 }
 
 impl Endpoint {
@@ -101,6 +103,7 @@ impl Endpoint {
             out: VecDeque::new(),
             next_id: 1,
             next_request: 1,
+            strange: false,
         }
     }
 
@@ -189,6 +192,13 @@ impl Endpoint {
         }
     }
 
+    /// How long the datagram took that was handled last. Of a stranger's it counts: they have a part of the time, whatever they ask for.
+    pub fn took(&mut self, time: Duration, now: Now) {
+        if self.strange {
+            self.door.spend(time, now.monotonic);
+        }
+    }
+
     fn try_handle(
         &mut self,
         datagram: &[u8],
@@ -196,6 +206,7 @@ impl Endpoint {
         now: Now,
         rng: &mut dyn Random,
     ) -> Result<(), Drop> {
+        self.strange = false;
         let message = match path.marker {
             true => datagram.strip_prefix(&[0; 4]).ok_or(Drop::Header)?,
             false => datagram,
@@ -234,6 +245,10 @@ impl Endpoint {
         let known = self.sas.get(&spi).is_some_and(|sa| sa.peer_spi_fits(&header));
         if !known {
             return Err(Drop::UnknownSpi);
+        }
+        self.strange = self.door.is_strangers(spi);
+        if self.strange && self.door.is_spent(now.monotonic) {
+            return Err(Drop::Busy);
         }
         self.step(spi, now, rng, |state, ctx| (state.on_message(&header, message, path, ctx), ()));
         Ok(())
@@ -289,8 +304,10 @@ impl Endpoint {
             pass: fields.notify(NotifyKind::LeveePass).map(|n| n.data),
             path,
         };
+        self.strange = true;
         let guest = match self.door.knock(knock, &self.config.limits, now, rng) {
             Verdict::Enter { guest, full } => {
+                self.strange = guest == Guest::Stranger;
                 if let Some(candidates) = full {
                     self.make_way(&candidates)?;
                 }

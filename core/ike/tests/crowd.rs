@@ -194,3 +194,55 @@ fn those_with_a_pass_are_bounded_too() {
     assert_eq!(p.sides[B].endpoint.half_open(), 50);
     assert_eq!(p.sides[B].endpoint.counters().get(Drop::GaveWay), 150);
 }
+
+/// B hears what is first on the wire, which takes it so long.
+fn heard(p: &mut Pair, took: Duration) {
+    let (to, path, datagram) = p.wire.pop_front().expect("a datagram");
+    assert_eq!(to, B);
+    p.deliver(to, path, &datagram);
+    let now = p.now();
+    p.sides[B].endpoint.took(took, now);
+    p.drain(B);
+}
+
+#[test]
+fn strangers_have_a_part_of_the_time_whatever_they_ask_for() {
+    let tenth = Duration::from_millis(100);
+    for (took, busy) in [(tenth - Duration::from_nanos(1), 0), (tenth, 1)] {
+        let mut p = besieged();
+        p.connect(A, None);
+        p.drain(A);
+        heard(&mut p, took);
+        let counted = |p: &Pair| p.sides[B].endpoint.counters().get(Drop::Busy);
+        // Its proof is looked at when they have some again: it is sent once more by then.
+        p.run();
+        assert_eq!((counted(&p), p.established(A).len()), (busy, 1 - busy as usize), "{took:?}");
+        // Nobody else begins.
+        let other = Siege::new().first;
+        let path = Path { remote: SocketAddr::from(([198, 51, 100, 7], 4500)), ..p.path(B) };
+        let answers = say(&mut p, path, &other);
+        assert_eq!((counted(&p), answers.len()), (2 * busy, 1 - busy as usize), "{took:?}");
+        p.pass(Duration::from_secs(2));
+        assert_eq!(p.established(A).len(), 1);
+    }
+}
+
+#[test]
+fn who_has_a_pass_takes_nothing_of_strangers_time_nor_waits_for_it() {
+    let mut p = besieged();
+    for (number, took) in [(1, Duration::from_secs(60)), (2, Duration::ZERO)] {
+        let pass = p.sides[B].endpoint.make_pass(&mut p.rng);
+        p.connect_with(A, Some(pass), None);
+        p.drain(A);
+        heard(&mut p, took);
+        p.drain(A);
+        p.run();
+        assert_eq!(p.established(A).len(), number);
+        // A stranger comes, and takes all that there is.
+        let path = Path { remote: SocketAddr::from(([198, 51, 100, number as u8], 4500)), ..p.path(B) };
+        let first = Siege::new().first;
+        assert_eq!(say(&mut p, path, &first).len(), 2 - number);
+        let now = p.now();
+        p.sides[B].endpoint.took(Duration::from_secs(60), now);
+    }
+}

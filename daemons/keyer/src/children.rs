@@ -412,6 +412,9 @@ impl Keyer {
     }
 
     fn install(&mut self, child: ChildEstablished, session: SessionId) -> Option<(LabelName, Carriage)> {
+        if self.place == Place::Server && !self.is_a_hosts(child.ike) {
+            return None;
+        }
         let record = self.children.record(session)?;
         let (label, carriage) = (record.label.clone(), record.carriage);
         let Ok(aggregation) = aggregation(carriage, child.aggfrag) else {

@@ -25,6 +25,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often what was dropped is reported.
 const REPORT: Duration = Duration::from_secs(10);
+/// Reasons that are told apart between two reports: a stranger makes some of them up, and with those that the state machine counts they have
+/// to fit into one message.
+const REASONS: usize = 32;
+/// All beyond them.
+const OTHERS: &str = "IKE: what else there was";
 /// Sockets that a workstation keeps: the session's, and one of the session before, whose end it may still have to say.
 const WORKSTATION_SOCKETS: usize = 2;
 
@@ -136,7 +141,9 @@ impl Keyer {
 
     /// Counts what anybody can cause.
     pub(crate) fn count(&mut self, what: impl Into<String>) {
-        *self.dropped.entry(what.into()).or_default() += 1;
+        let what = what.into();
+        let is_told = self.dropped.len() < REASONS || self.dropped.contains_key(&what);
+        *self.dropped.entry(if is_told { what } else { OTHERS.to_owned() }).or_default() += 1;
     }
 
     /// Waits for something, and does it. False when it is time to end.
@@ -217,6 +224,8 @@ impl Keyer {
             for datagram in datagrams {
                 let now = self.now();
                 self.endpoint.handle(datagram, path, now, &mut self.random);
+                let after = self.now();
+                self.endpoint.took(after.monotonic.saturating_sub(now.monotonic), after);
                 self.drive();
             }
         }

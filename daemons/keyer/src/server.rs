@@ -4,8 +4,8 @@ use crate::accreditation;
 use crate::keyer::Keyer;
 use crate::start::revocations;
 use levee_ike::{
-    ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress, PeerCertificate,
-    PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, dns_names,
+    ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress, Now, PeerCertificate,
+    PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, TrustAnchors, dns_names,
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
@@ -14,6 +14,7 @@ use levee_session::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The certificate extension with a host's accreditation: `docs/accreditation.md`.
 const ACCREDITATION: &str = "1.2.840.113556.1.8000.2554.36053.36488.38356.17904.41662.1017755.10205640";
@@ -23,6 +24,8 @@ const MOST_CHILDREN: usize = 32;
 const PER_HOST: usize = 8;
 /// Passes that sessiond is given at a time.
 const PASSES: usize = 256;
+/// Who has proved who it is by the revocation list before the one there is has an IKE SA by then, or never will.
+const LONGEST_PROOF: Duration = Duration::from_secs(120);
 
 /// A question that sessiond has to answer.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub struct Server {
     tickets: u64,
     /// The hosts that have come with the newer of two PPKs.
     new_ppks: BTreeMap<HostName, PpkId>,
+    /// The revocation list that came last, and when.
+    listed: Option<(Arc<TrustAnchors>, Duration)>,
 }
 
 impl Server {
@@ -82,12 +87,17 @@ impl Keyer {
     ) -> bool {
         let (Some(host), Some(certificate)) = (host(identity), identity.certificate.clone()) else {
             self.count("IKE: a certificate names no host, or several");
-            let _ = self.command(Command::CloseIke { ike });
+            self.expel(ike);
             return false;
         };
         if !self.met_as_it_must(peer, &host) {
             self.count("IKE: a host came by another identity, to do without its PPK");
-            let _ = self.command(Command::CloseIke { ike });
+            self.expel(ike);
+            return false;
+        }
+        if self.is_revoked_by_now(&certificate) {
+            self.count("no IKE SA: the certificate is revoked");
+            self.expel(ike);
             return false;
         }
         let all = self.server.by_host.entry(host.clone()).or_default();
@@ -99,10 +109,32 @@ impl Keyer {
         all.insert(ike);
         self.server.peers.insert(ike, (host, certificate));
         for ike in old {
-            let end = if initial_contact { Command::ForgetIke { ike } } else { Command::CloseIke { ike } };
-            let _ = self.command(end);
+            if initial_contact {
+                let _ = self.command(Command::ForgetIke { ike });
+            } else {
+                self.expel(ike);
+            }
         }
         true
+    }
+
+    /// Whether the list that came last names a certificate that may have been shown before it came.
+    fn is_revoked_by_now(&self, certificate: &PeerCertificate) -> bool {
+        let now = self.now();
+        let last = self.server.listed.as_ref();
+        let last = last.filter(|(_, at)| now.monotonic.saturating_sub(*at) < LONGEST_PROOF);
+        last.is_some_and(|(anchors, _)| anchors.revokes(certificate, now.unix_seconds))
+    }
+
+    /// Whether this IKE SA is one of a host's.
+    pub(crate) fn is_a_hosts(&self, ike: IkeId) -> bool {
+        self.server.peers.contains_key(&ike)
+    }
+
+    /// Ends an IKE SA now. Its peer is told once, and its word is not waited for: it may be long about it, or never say it.
+    fn expel(&mut self, ike: IkeId) {
+        let _ = self.command(Command::CloseIke { ike });
+        let _ = self.command(Command::ForgetIke { ike });
     }
 
     /// Has sessiond know of a host that uses the newer of its two PPKs: the older one is not needed for it any more.
@@ -142,16 +174,24 @@ impl Keyer {
             Ok(anchors) => anchors,
             Err(why) => return self.count(why),
         };
-        let now = self.now().unix_seconds;
-        let revoked =
-            self.server.peers.iter().filter(|(_, (_, certificate))| anchors.revokes(certificate, now));
-        let revoked: Vec<(IkeId, HostName)> = revoked.map(|(ike, (host, _))| (*ike, host.clone())).collect();
+        let Now { monotonic, unix_seconds: now } = self.now();
+        self.server.listed = Some((Arc::clone(&anchors), monotonic));
+        let is_revoked = |(_, (_, certificate)): &(&IkeId, &(HostName, PeerCertificate))| {
+            anchors.revokes(certificate, now)
+        };
+        let (revoked, kept): (Vec<_>, Vec<_>) = self.server.peers.iter().partition(is_revoked);
+        // By another certificate, which it has had since.
+        let kept: BTreeSet<HostName> = kept.into_iter().map(|(_, (host, _))| host.clone()).collect();
+        let revoked: Vec<(IkeId, HostName)> =
+            revoked.into_iter().map(|(ike, (host, _))| (*ike, host.clone())).collect();
         self.endpoint.trust(Arc::clone(&anchors));
         self.server_revoked(&anchors, now);
         for (ike, host) in revoked {
-            // sessiond has the vault erase what the session has, whether the peer agrees to the end or not.
-            self.asker.send(FromKeyer::Revoked(host));
-            let _ = self.command(Command::CloseIke { ike });
+            if !kept.contains(&host) {
+                // sessiond has the vault erase what the session has.
+                self.asker.send(FromKeyer::Revoked(host));
+            }
+            self.expel(ike);
         }
     }
 

@@ -2,10 +2,7 @@
 
 mod world;
 
-use levee_ike::{Childless, Config, Endpoint, Identity, Output, Path, Random};
-use levee_ipc::Channel;
-use levee_ipc::keyer::FromKeyer;
-use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
+use levee_ike::{Childless, Config, Endpoint, Event, Identity, Output, Path, Random};
 use levee_ipc::warden::Order;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::ns::{in_net, new_net};
@@ -22,8 +19,6 @@ use world::*;
 const NETWORKS: u16 = 4_096;
 /// Datagrams a second that the flood sends if the machine lets it.
 const RATE: u64 = 20_000;
-/// Sessions that get their keys, before and during the flood.
-const SESSIONS: u8 = 20;
 
 #[derive(Default)]
 struct Told {
@@ -117,37 +112,6 @@ fn flood(first: &[u8], servers: [SocketAddr; 2], told: &Told) {
     }
 }
 
-/// The next keys that a vault gets; what it loses is of sessions before.
-fn installed(vault: &Channel) {
-    loop {
-        if let KeyerToVault::Install { inbound, .. } = told(vault) {
-            return vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
-        }
-    }
-}
-
-/// How long each of some sessions, one after the other, waits for its keys.
-fn waits(pair: &Pair, first: u8) -> Vec<Duration> {
-    let each = |number| {
-        let began = Instant::now();
-        let record = record(number, "SECRET");
-        pair.connect(record.clone());
-        pair.answer("SECRET", Some(record));
-        installed(&pair.secret);
-        installed(&pair.at_workstation);
-        loop {
-            match pair.workstation.said() {
-                FromKeyer::Completed(of) if of == session(number) => return began.elapsed(),
-                FromKeyer::Failed { reason, .. } => panic!("session {number}: {reason}"),
-                _ => {}
-            }
-        }
-    };
-    let mut all: Vec<Duration> = (first..first + SESSIONS).map(each).collect();
-    all.sort();
-    all
-}
-
 fn ip(arguments: &str) {
     assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
 }
@@ -199,4 +163,40 @@ fn besieged() {
         calm.last().unwrap(),
     );
     assert!(told.begun.load(Relaxed) > 128, "the flood is let in as far as strangers are");
+}
+
+/// Somebody without a certificate of the site has the keyer look for the way from theirs to its authority, again and again.
+#[test]
+fn who_is_signed_on_gets_keys_while_strangers_show_certificates_that_lead_round_and_round() {
+    let pair = Pair::new();
+    let calm = waits(&pair, 1);
+    let (told, server) = (Arc::new(Told::default()), pair.server.group.address());
+    let strangers: Vec<_> = (0..4)
+        .map(|_| {
+            let (told, mut stranger) = (Arc::clone(&told), Client::tangled(&pair.authority, server));
+            std::thread::spawn(move || {
+                while !told.stop.load(Relaxed) {
+                    stranger.connect("SECRET");
+                    stranger.until("the end", |events| {
+                        told.stop.load(Relaxed)
+                            || events.iter().any(|event| matches!(event, Event::IkeClosed { .. }))
+                    });
+                    stranger.events.clear();
+                    told.begun.fetch_add(1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    let until = Instant::now() + PATIENCE;
+    while told.begun.load(Relaxed) < 8 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (at, before) = (Instant::now(), told.begun.load(Relaxed));
+    let besieged = waits(&pair, 1 + SESSIONS);
+    let rate = (told.begun.load(Relaxed) - before) as f64 / at.elapsed().as_secs_f64();
+    told.stop.store(true, Relaxed);
+    strangers.into_iter().for_each(|stranger| stranger.join().unwrap());
+    let (longest, longest_calm) = (besieged.last().unwrap(), calm.last().unwrap());
+    eprintln!("{rate:.1} strangers/s refused: keys in {longest:?} at most, without {longest_calm:?}");
+    assert!(*longest < Duration::from_secs(2), "{besieged:?}");
 }

@@ -5,6 +5,7 @@ use super::sign::{CERTIFICATE_ALGORITHMS, SignatureScheme};
 use crate::wire::{CertPayload, Identity, cert_encoding};
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use sha1::{Digest, Sha1};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -236,7 +237,7 @@ pub(crate) fn verify(
         .take(MOST_CERTIFICATES)
         .map(|c| CertificateDer::from(c.data));
     let own = chain.next().ok_or(CertificateError::Missing)?;
-    let between: Vec<_> = chain.collect();
+    let between = one_of_each_name(chain);
     let path_error = |e: webpki::Error| match e {
         webpki::Error::CertRevoked => CertificateError::Revoked,
         e => CertificateError::Path(format!("{e:?}")),
@@ -263,6 +264,16 @@ pub(crate) fn verify(
     let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
     anchors.check_path(&cert, &between, now).map_err(path_error)?;
     Ok(PeerCertificate(own.as_ref().into()))
+}
+
+/// The first of each name, so that at most one way leads from a certificate to an authority: whoever shows them is not known yet, and a search
+/// tries every order of those that bear one name, which of nine takes a quarter of a second.
+fn one_of_each_name<'a>(shown: impl Iterator<Item = CertificateDer<'a>>) -> Vec<CertificateDer<'a>> {
+    let mut names = BTreeSet::new();
+    let mut is_first = |der: &CertificateDer<'a>| {
+        EndEntityCert::try_from(der).is_ok_and(|certificate| names.insert(certificate.subject().to_vec()))
+    };
+    shown.filter(|der| is_first(der)).collect()
 }
 
 /// Whether the certificate names the identity: in its subject for a DN, else in its subjectAltName (RFC 4945 3.1).

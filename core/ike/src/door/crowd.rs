@@ -49,6 +49,10 @@ impl Crowd {
         self.all.len()
     }
 
+    pub(crate) fn has(&self, spi: u64) -> bool {
+        self.all.contains_key(&spi)
+    }
+
     /// How many there are of the smallest network around an address.
     pub(crate) fn near(&self, address: IpAddr) -> usize {
         let [narrow, _] = networks(address);

@@ -1,6 +1,6 @@
 //! The door: what those can make an endpoint keep and do who have not proved anything yet.
 //!
-//! Strangers share a bounded number of half-open IKE SAs and a bounded number of beginnings a second. Under load they show by a cookie
+//! Strangers share a bounded number of half-open IKE SAs, a bounded number of beginnings a second and a part of the endpoint's time. Under load they show by a cookie
 //! that they are where they say; at a bound an old one gives way, drawn at random, in the newcomer's own network where that is what
 //! is full: whoever is quick gets through, and nobody can hold the door shut by staying. Networks with many half-open IKE SAs have
 //! beginnings of their own, fewer. Who holds a [`Pass`] has a number of
@@ -33,6 +33,12 @@ pub(crate) struct Knock<'a> {
     pub(crate) pass: Option<&'a [u8]>,
     pub(crate) path: Path,
 }
+
+/// Of each second of the endpoint's, strangers have this part: what they ask for takes as long as they like it to, by the groups that they choose
+/// and the keys that they show.
+const PART: u32 = 3;
+/// So much they can have at once of what they will have.
+const AHEAD: Duration = Duration::from_millis(300);
 
 /// What is to be done with a request to begin.
 #[derive(Debug)]
@@ -72,6 +78,23 @@ impl Budget {
     }
 }
 
+/// The time that strangers take.
+#[derive(Debug, Default)]
+struct Time {
+    /// When they will have had no more than their part.
+    paid: Duration,
+}
+
+impl Time {
+    fn is_spent(&self, now: Duration) -> bool {
+        self.paid.saturating_sub(now) >= AHEAD
+    }
+
+    fn spend(&mut self, took: Duration, now: Duration) {
+        self.paid = self.paid.max(now).saturating_add(took.saturating_mul(PART));
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Door {
@@ -82,6 +105,7 @@ pub(crate) struct Door {
     budget: Budget,
     /// Of networks that have many half-open IKE SAs already, so that they take nothing from the others.
     budget_of_many: Budget,
+    time: Time,
     cookies: Cookies,
     passes: Passes,
 }
@@ -95,6 +119,21 @@ impl Door {
     /// The half-open IKE SA that a request began.
     pub(crate) fn begun(&self, from: SocketAddr, spi_i: u64) -> Option<u64> {
         self.opening.get(&(from, spi_i)).copied()
+    }
+
+    /// Whether a half-open IKE SA is a stranger's.
+    pub(crate) fn is_strangers(&self, spi: u64) -> bool {
+        self.strangers.has(spi)
+    }
+
+    /// Whether strangers have had their part of the time.
+    pub(crate) fn is_spent(&self, now: Duration) -> bool {
+        self.time.is_spent(now)
+    }
+
+    /// Something for a stranger took so long.
+    pub(crate) fn spend(&mut self, took: Duration, now: Duration) {
+        self.time.spend(took, now);
     }
 
     pub(crate) fn make_pass(&mut self, rng: &mut dyn Random) -> Pass {
@@ -124,7 +163,7 @@ impl Door {
             false => (&mut self.budget, limits.strangers_per_second),
             true => (&mut self.budget_of_many, limits.strangers_per_second / 4),
         };
-        if !budget.spend(share, now.monotonic) {
+        if self.time.is_spent(now.monotonic) || !budget.spend(share, now.monotonic) {
             return Verdict::Busy;
         }
         let full = self.strangers.full(address, bounds(limits.half_open), rng);

@@ -604,6 +604,10 @@ impl Established {
                 if proposals.as_ref().is_some_and(Vec::is_empty) {
                     return Err(CommandError::Impossible);
                 }
+                if self.narrowed != proposals {
+                    // A series that the peer has begun may be for what is not left.
+                    self.followed = None;
+                }
                 self.narrowed = proposals;
                 return Ok(());
             }

@@ -418,9 +418,9 @@ fn a_scheme_that_authorities_do_not_accept_is_believed_of_nobody() {
     assert!(matches!(why, CertificateError::Algorithm(_)), "{why:?}");
 }
 
-/// Checks nothing, and says that it was asked.
+/// Checks nothing, believes the first so many signatures, and says how many it was asked about.
 #[derive(Debug)]
-struct Unbelieving(AtomicU32);
+struct Unbelieving(AtomicU32, u32);
 
 impl rustls_pki_types::SignatureVerificationAlgorithm for Unbelieving {
     fn verify_signature(
@@ -429,8 +429,8 @@ impl rustls_pki_types::SignatureVerificationAlgorithm for Unbelieving {
         _: &[u8],
         _: &[u8],
     ) -> Result<(), rustls_pki_types::InvalidSignature> {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Err(rustls_pki_types::InvalidSignature)
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        (before < self.1).then_some(()).ok_or(rustls_pki_types::InvalidSignature)
     }
 
     fn public_key_alg_id(&self) -> rustls_pki_types::AlgorithmIdentifier {
@@ -444,7 +444,7 @@ impl rustls_pki_types::SignatureVerificationAlgorithm for Unbelieving {
 
 #[test]
 fn a_hosts_own_library_checks_what_it_can_where_it_is_accepted() {
-    static OWN: Unbelieving = Unbelieving(AtomicU32::new(0));
+    static OWN: Unbelieving = Unbelieving(AtomicU32::new(0), 0);
     let authority = Authority::new();
     let shown = authority.names(&PKCS_ECDSA_P256_SHA256, |_| {});
     let schemes = &SignatureScheme::DEFAULT;
@@ -455,6 +455,44 @@ fn a_hosts_own_library_checks_what_it_can_where_it_is_accepted() {
     let anchors = anchors(&[&authority], &[]).accepting(&accepted).verified_by(&[&OWN]);
     assert!(matches!(refused(meets(anchors, &shown, &dns(), schemes)), CertificateError::Algorithm(_)));
     assert_eq!(OWN.0.load(Ordering::Relaxed), 1);
+}
+
+/// A certificate, and with it nine authorities of this name (`None`: of a name as others' have), each of which may have vouched for it and for
+/// each other.
+fn tangle(name: Option<&str>) -> Named {
+    let mut params = ca();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    if let Some(name) = name {
+        params.distinguished_name.push(DnType::CommonName, name);
+    }
+    let own = || {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).expect("a key");
+        let der = params.self_signed(&key).expect("signed").der().to_vec();
+        Authority { der, issuer: Issuer::new(params.clone(), key) }
+    };
+    let mut shown = own().names(&PKCS_ECDSA_P256_SHA256, |_| {});
+    shown.chain.extend((0..9).map(|_| own().der));
+    shown
+}
+
+#[test]
+fn a_stranger_whose_authorities_may_all_have_vouched_for_each_other_costs_no_more_than_one_way_to_ours() {
+    static COUNTS: Unbelieving = Unbelieving(AtomicU32::new(0), 1);
+    let authority = Authority::new();
+    let schemes = &SignatureScheme::DEFAULT;
+    // By the site's name: each could be signed by the site's authority.
+    let shown = tangle(None);
+    let met = meets(anchors(&[&authority], &[]).verified_by(&[&COUNTS]), &shown, &dns(), schemes);
+    assert!(matches!(refused(met), CertificateError::Path(_)));
+    // Its own, and then one for each authority that there may be in a path.
+    let asked = COUNTS.0.load(Ordering::Relaxed);
+    assert!(asked <= 1 + 7, "{asked} signatures were looked at");
+    // By nobody's: no path leads anywhere, and there are 79,209.
+    let shown = tangle(Some("nobody"));
+    let began = std::time::Instant::now();
+    let met = meets(anchors(&[&authority], &[]), &shown, &dns(), schemes);
+    assert!(matches!(refused(met), CertificateError::Path(_)));
+    assert!(began.elapsed() < std::time::Duration::from_millis(250), "{:?}", began.elapsed());
 }
 
 #[test]

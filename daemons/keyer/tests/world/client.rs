@@ -19,6 +19,8 @@ pub struct Client {
     key: EcdsaKeyPair,
     /// It asks for AGGFRAG payloads, and grants them.
     pub aggfrag: bool,
+    /// It hears what it is answered, and nothing that it is asked.
+    pub deaf: bool,
     /// What it signs with instead.
     by: Option<(SignatureScheme, p256::ecdsa::SigningKey)>,
     began: Instant,
@@ -37,6 +39,22 @@ impl Kernel {
 impl Random for Kernel {
     fn fill(&mut self, out: &mut [u8]) {
         self.0.fill(out).unwrap();
+    }
+}
+
+impl Identity {
+    /// The certificate.
+    pub fn der(&self) -> Vec<u8> {
+        CertificateDer::from_pem_slice(self.chain.as_bytes()).unwrap().to_vec()
+    }
+}
+
+impl Authority {
+    /// A certificate of this name for somebody's public key, in DER.
+    pub fn of_a_key(&self, name: &str, key: &impl rcgen::PublicKeyData) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        params.signed_by(key, &self.issuer).unwrap().der().to_vec()
     }
 }
 
@@ -79,6 +97,28 @@ impl Client {
         Config::new(vec![peer])
     }
 
+    /// A stranger, whom no authority of the site knows. It shows nine authorities of its own, each of which may have vouched for each other,
+    /// and none of which anybody has vouched for.
+    pub fn tangled(authority: &Authority, server: SocketAddr) -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "nobody");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let nobody = || {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            Authority { pem, issuer: Issuer::new(params.clone(), key), kind: &PKCS_ECDSA_P256_SHA256 }
+        };
+        let (identity, between) = (nobody().identity("ws1", Some(RANGE)), [(); 9].map(|()| nobody().pem));
+        let id = levee_ike::Identity::Fqdn("ws1".into());
+        let mut config = Self::config(authority, &identity, id, Childless::Allow);
+        if let LocalAuth::Certificate { chain, .. } = &mut config.peers[0].local_auth {
+            chain.extend(
+                between.iter().map(|pem| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()),
+            );
+        }
+        Self::with(config, &identity, server)
+    }
+
     /// A client at a loopback port of its own, with this configuration.
     pub fn with(config: Config, identity: &Identity, server: SocketAddr) -> Self {
         let socket = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
@@ -90,6 +130,7 @@ impl Client {
             key: ecdsa(&identity.key),
             by: None,
             aggfrag: false,
+            deaf: false,
             began: Instant::now(),
             spi: 256,
             events: Vec::new(),
@@ -185,6 +226,24 @@ impl Client {
             .unwrap();
     }
 
+    /// Begins an IKE SA alone.
+    pub fn connect_without_child(&mut self) {
+        let now = self.now();
+        self.endpoint.connect(0, self.path, None, None, now, &mut Kernel(SystemRandom::new())).unwrap();
+    }
+
+    /// Sends what there is to be sent, and hears nothing.
+    pub fn say(&mut self) {
+        let now = self.now();
+        loop {
+            match self.endpoint.poll(now, &mut Kernel(SystemRandom::new())) {
+                Output::Transmit { path, datagram } => drop(self.socket.send_to(&datagram, path.remote)),
+                Output::Event(event) => self.events.push(event),
+                Output::Wait(_) => return,
+            }
+        }
+    }
+
     /// Goes on until this holds. Whatever the server asks for is granted.
     pub fn until(&mut self, what: &str, done: impl Fn(&[Event]) -> bool) {
         let end = Instant::now() + PATIENCE;
@@ -219,6 +278,10 @@ impl Client {
                     if let Ok((length, from)) = self.socket.recv_from(&mut buffer) {
                         let (now, path) = (self.now(), Path { remote: from, ..self.path });
                         let datagram = buffer.get(..length).unwrap();
+                        // RFC 7296 3.1: the R bit, behind the non-ESP marker.
+                        if self.deaf && datagram[4 + 19] & 0x20 == 0 {
+                            continue;
+                        }
                         self.endpoint.handle(datagram, path, now, &mut Kernel(SystemRandom::new()));
                     }
                 }

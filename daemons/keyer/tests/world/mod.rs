@@ -4,6 +4,7 @@
 
 mod client;
 mod later;
+mod waits;
 pub use client::*;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
@@ -25,7 +26,7 @@ use levee_sys::udp::{SteeringGroup, SteeringKey, steering_group};
 use p256::ecdsa::signature::hazmat::PrehashSigner as _;
 use p256::pkcs8::DecodePrivateKey as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
     SanType, SerialNumber, SignatureAlgorithm,
 };
@@ -45,6 +46,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use time::OffsetDateTime;
+pub use waits::*;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
 pub const SERVER: &str = "server.example";

@@ -282,6 +282,21 @@ fn what_we_begin_ends_a_series_of_the_peers_and_a_probe_does_not() {
 }
 
 #[test]
+fn a_series_of_the_peers_that_was_begun_before_the_ike_sa_was_narrowed_comes_to_nothing() {
+    for narrowed in [true, false] {
+        let (mut rogue, link) = series();
+        let ike = rogue.ike();
+        // The peer asks for a child meanwhile, which may be of an IKE SA that is agreed by this alone.
+        let mut proposals = hybrid().ike;
+        proposals[0].key_exchange = vec![KeyExchange::P384];
+        rogue.command(Command::NarrowIke { ike, proposals: narrowed.then_some(proposals) });
+        let answer = follows(&mut rogue, &link);
+        assert_eq!(says(&answer, NotifyKind::StateNotFound).is_some(), narrowed);
+        assert_eq!((rekeyed(&rogue), rogue.closed()), (usize::from(!narrowed), None));
+    }
+}
+
+#[test]
 fn a_child_that_cannot_be_asked_for_over_a_replaced_sa_is_asked_for_over_its_successor() {
     let (mut rogue, mut channel, request) = crossed(0xff);
     let ike = rogue.ike();
