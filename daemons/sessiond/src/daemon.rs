@@ -105,6 +105,8 @@ pub struct Daemon {
     passwords: Watched<Passwords>,
     tps: Outbox<()>,
     keyer: Outbox<ToKeyer>,
+    /// By when another keyer is here, or the one that has closed its channel lives still.
+    keyer_due: Option<Time>,
     passes: Passes,
     pub(crate) prices: Prices,
     signer: Outbox<ToSigner>,
@@ -199,6 +201,7 @@ impl Daemon {
             passwords,
             tps: Outbox::new(),
             keyer: Outbox::new(),
+            keyer_due: None,
             passes: Passes::default(),
             prices,
             signer: Outbox::new(),
@@ -277,6 +280,7 @@ impl Daemon {
             self.federated.deadline(),
             Some(self.clock.now().after(self.away.due())),
             self.alarms.values().filter(|(_, untold)| *untold > 0).map(|(due, _)| *due).min(),
+            self.keyer_due,
         ];
         let limit = self.clock.until(deadlines);
         for (source, can) in self.events.wait(limit)? {
@@ -313,6 +317,7 @@ impl Daemon {
             self.pending.note(self.counts.summary());
         }
         self.raise_alarms();
+        self.see_to_keyer();
         if self.notes.due().is_some_and(|due| due <= now) {
             self.pending.note(self.notes.take(false, now));
         }
@@ -364,6 +369,7 @@ impl Daemon {
             SessiondPart::Tps => self.tps.replace(with.channel()?, &mut self.events, Source::Tps)?,
             SessiondPart::Keyer => {
                 self.keyer.replace(with.channel()?, &mut self.events, Source::Keyer)?;
+                self.keyer_due = None;
                 self.passes.renewed();
                 self.handle(Event::KeyerCame);
             }

@@ -67,6 +67,13 @@ fn a_keyer_or_mediator_that_asks_and_never_reads_is_cut_off_and_replaced() {
 }
 
 #[test]
+fn a_keyer_that_closes_its_channel_and_is_not_followed_by_another_is_replaced() {
+    let world = World::start(Site::new());
+    drop(world.give(SessiondPart::Keyer));
+    world.until("another keyer", |shared| shared.trace.iter().any(|line| line == "replace Keyer"));
+}
+
+#[test]
 fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_served() {
     let world = World::start(Site::new());
     let give = |part| -> Channel { world.give(part) };

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// Between two records about packets on which one label's stacks disagree.
 const ALARM: Duration = Duration::from_secs(1);
+/// A keyer that has ended is followed by another sooner.
+const FOLLOWED: Duration = Duration::from_secs(10);
 
 impl Daemon {
     /// Takes the channel to a signer, which knows nothing of what the one before was asked.
@@ -37,6 +39,16 @@ impl Daemon {
             let what = format!("{}: {why}", role.program());
             self.counts.add_many(&what, 1, self.clock.now());
             self.ask_warden(SessiondRequest::Replace(role));
+        } else if role == Role::Keyer {
+            self.keyer_due = Some(self.clock.now().after(FOLLOWED));
+        }
+    }
+
+    /// One that has closed its channel and lives gets no other: the warden does not know. Nobody has keys until it is replaced.
+    pub(super) fn see_to_keyer(&mut self) {
+        let now = self.clock.now();
+        if self.keyer_due.take_if(|due| *due <= now).is_some() {
+            self.ask_warden(SessiondRequest::Replace(Role::Keyer));
         }
     }
 
