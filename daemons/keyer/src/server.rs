@@ -4,8 +4,9 @@ use crate::accreditation;
 use crate::keyer::Keyer;
 use crate::start::revocations;
 use levee_ike::{
-    ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress, Now, PeerCertificate,
-    PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, TrustAnchors, dns_names,
+    CertificateError, ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress,
+    Now, PeerCertificate, PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, TrustAnchors,
+    dns_names,
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
@@ -74,6 +75,21 @@ fn host(identity: &PeerIdentity) -> Option<HostName> {
 /// The accreditation in a peer's certificate.
 fn accreditation(identity: &PeerIdentity) -> Option<String> {
     accreditation::read(&identity.certificate.as_ref()?.extension(ACCREDITATION)?)
+}
+
+/// What is told of a proof that is not believed. What has no name is not told apart: a stranger makes up as much of it as it likes, and would have the
+/// room of all else that is counted.
+fn told_of(why: &CertificateError) -> String {
+    match why {
+        CertificateError::Algorithm(which) if which.starts_with("the algorithm ") => {
+            "the peer signs with an algorithm that has no name here".to_owned()
+        }
+        // RFC 7296 3.8, RFC 7427: these have been in use.
+        CertificateError::Method(number) if !(1..=14).contains(number) => {
+            "the peer authenticates by a method that has no name here".to_owned()
+        }
+        why => why.to_string(),
+    }
 }
 
 impl Keyer {
@@ -210,10 +226,10 @@ impl Keyer {
             CloseReason::Local | CloseReason::Peer => return,
             CloseReason::PeerSilent => "the peer is silent".to_owned(),
             CloseReason::Notified(_) => "the peer reported an error".to_owned(),
-            CloseReason::Certificate(levee_ike::CertificateError::Path(_)) => {
+            CloseReason::Certificate(CertificateError::Path(_)) => {
                 "a certificate without a valid path to the site's authority".to_owned()
             }
-            CloseReason::Certificate(why) => why.to_string(),
+            CloseReason::Certificate(why) => told_of(why),
             CloseReason::Authentication(why) | CloseReason::Protocol(why) => (*why).to_owned(),
             CloseReason::NotSigned => "the signer did not sign".to_owned(),
             CloseReason::PpkNotMixed => "the signer has not this PPK".to_owned(),
