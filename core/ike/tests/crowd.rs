@@ -228,6 +228,20 @@ fn strangers_have_a_part_of_the_time_whatever_they_ask_for() {
 }
 
 #[test]
+fn a_process_that_stood_still_with_a_strangers_word_keeps_no_stranger_out_for_longer() {
+    let mut p = besieged();
+    p.connect(A, None);
+    p.drain(A);
+    // It was stopped, or had no processor.
+    heard(&mut p, Duration::from_secs(600));
+    let path = Path { remote: SocketAddr::from(([198, 51, 100, 7], 4500)), ..p.path(B) };
+    let first = Siege::new().first;
+    assert_eq!(say(&mut p, path, &first).len(), 0);
+    p.pass(Duration::from_secs(1));
+    assert_eq!(say(&mut p, path, &first).len(), 1);
+}
+
+#[test]
 fn who_has_a_pass_takes_nothing_of_strangers_time_nor_waits_for_it() {
     let mut p = besieged();
     for (number, took) in [(1, Duration::from_secs(60)), (2, Duration::ZERO)] {

@@ -380,8 +380,7 @@ impl Gate {
                 SessiondToVault::Open(record) => {
                     let id = record.id;
                     self.ciphers.protect(id, record.ciphers.clone());
-                    // No site has workstations with a second tunnel beside others without where stacks must agree: less than was asked for
-                    // it does not give.
+                    // Where stacks must agree, all sessions go within a second tunnel or none does (`levee check`).
                     if record.layered && !self.sockets.iter().all(Socket::is_within) {
                         self.close(id)?;
                         self.peers.closed(id);
@@ -552,8 +551,8 @@ impl Gate {
     }
 }
 
-/// The packet behind its vnet header (virtio 1.2, 5.1.6), if nothing of it is left to the reader: what the kernel made ready for the vault before this
-/// gate may be a super-segment, or lack its checksum.
+/// The packet behind its vnet header (virtio 1.2, 5.1.6), if nothing of it is left to the reader. What the kernel made ready for the vault
+/// before this gate may be a super-segment, or lack its checksum.
 fn whole(read: &[u8]) -> Option<&[u8]> {
     const NEEDS_CSUM: u8 = 1;
     const GSO_NONE: u8 = 0;

@@ -1,5 +1,5 @@
-//! What the keys of IKE SAs were agreed by and are for, and what a label, and the protection of a session, ask of the IKE SAs that their children are of. Where that is more, an
-//! IKE SA gets other keys first (CREATE_CHILD_SA for the IKE SA itself, RFC 7296 1.3.2), and then its children do.
+//! What the keys of IKE SAs were agreed by and are for, and what a label and the protection of a session ask of the IKE SA of their children.
+//! Where that is more, the IKE SA gets other keys first (CREATE_CHILD_SA for the IKE SA itself, RFC 7296 1.3.2), and then its children do.
 
 use crate::keyer::Keyer;
 use levee_ike::{Command, Encryption, IkeId, IkeProposal, IkeSuite, KeyExchange};

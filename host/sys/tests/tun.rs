@@ -21,8 +21,14 @@ fn an_exclusive_device_is_ours_alone_and_ends_with_its_queue() {
 fn a_device_with_vnet_headers_takes_tcp_super_segments_and_more_queues() {
     let name = format!("lvm{}", std::process::id());
     let first = Options { multi_queue: true, exclusive: true, vnet_header: true };
-    let queue = tun::open(&name, first).expect("needs root and /dev/net/tun");
-    assert_ne!(queue.offload(), Offload::None);
+    let mut queue = tun::open(&name, first).expect("needs root and /dev/net/tun");
+    let most = queue.offload();
+    assert_ne!(most, Offload::None);
+    // What is given up is had again.
+    for (limit, left) in [(Offload::None, Offload::None), (Offload::TcpAndUdp, most)] {
+        tun::limit_offload(&mut queue, limit).unwrap();
+        assert_eq!(queue.offload(), left);
+    }
     let second = tun::open(&name, Options { exclusive: false, ..first }).unwrap();
     let mut buffer = [0; 64];
     let error = rustix::io::read(second.as_fd(), &mut buffer).unwrap_err();

@@ -1,6 +1,7 @@
 //! The door: what those can make an endpoint keep and do who have not proved anything yet.
 //!
-//! Strangers share a bounded number of half-open IKE SAs, a bounded number of beginnings a second and a part of the endpoint's time. Under load they show by a cookie
+//! Strangers share a bounded number of half-open IKE SAs, a bounded number of beginnings a second and a part of the endpoint's time. Under
+//! load they show by a cookie
 //! that they are where they say; at a bound an old one gives way, drawn at random, in the newcomer's own network where that is what
 //! is full: whoever is quick gets through, and nobody can hold the door shut by staying. Networks with many half-open IKE SAs have
 //! beginnings of their own, fewer. Who holds a [`Pass`] has a number of
@@ -90,8 +91,9 @@ impl Time {
         self.paid.saturating_sub(now) >= AHEAD
     }
 
+    /// No one thing takes longer than [`AHEAD`]: what did was not at work all the time, and its process stood still.
     fn spend(&mut self, took: Duration, now: Duration) {
-        self.paid = self.paid.max(now).saturating_add(took.saturating_mul(PART));
+        self.paid = self.paid.max(now).saturating_add(took.min(AHEAD).saturating_mul(PART));
     }
 }
 
