@@ -33,11 +33,12 @@ fn works(two: &Two) {
     two.order("");
     two.joined();
     let world = &two.world;
-    // Whether they are still signed on or not.
-    let _ = world.tpe("ws1", &["logout"]);
-    world.login("ws1", "ada").ok();
-    world.level("ws1", "UNCLASSIFIED").ok();
-    // No promise is in this: a host that is busy takes its time.
+    // No promise is in this: a host that is busy takes its time, and what the enemy said last may cut the server off once more.
+    eventually(Duration::from_secs(30), "a session", || {
+        // Whether they are still signed on or not.
+        let _ = world.tpe("ws1", &["logout"]);
+        world.login("ws1", "ada").status == 0 && world.level("ws1", "UNCLASSIFIED").status == 0
+    });
     eventually(Duration::from_secs(30), "the other server's service", || {
         world.run("ws1", &["curl", "--silent", "--fail", "--max-time", "1", THERE]).status == 0
     });
