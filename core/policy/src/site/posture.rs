@@ -316,7 +316,7 @@ fn fits(
     let mut refuse = |what: &str, remedy: &str| {
         reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
     };
-    let without = "give the posture `labels` without these";
+    let without = "take one of the two out, or give the posture `labels` without these";
     if constant && (agree || has(&vault.agree)) {
         refuse(
             "`agree`, here or in `[vault]`, is for labels of this posture, and stacks that must agree know no constant rate",
