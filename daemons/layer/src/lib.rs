@@ -13,6 +13,7 @@ pub mod loopback;
 pub mod quic;
 mod serve;
 mod start;
+mod strangers;
 
 /// Works until the warden says that it is over.
 ///

@@ -2,6 +2,7 @@
 
 use crate::crypto::Believed;
 use crate::crypto::{Client, Own, Reset, ServerTls, Tokens};
+use crate::strangers::{Network, Strangers};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
@@ -11,7 +12,7 @@ use quinn_proto::{
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -115,6 +116,11 @@ impl Linked {
     fn is_under_way(&self) -> bool {
         !self.up && !self.told
     }
+
+    /// The network on whose account it is, at a server, until it is there.
+    fn stranger(&self, client: &Option<Arc<Client>>) -> Option<Network> {
+        (client.is_none() && !self.up).then(|| Network::of(self.from))
+    }
 }
 
 /// Who could not be let in, and what was not passed on.
@@ -124,6 +130,8 @@ pub struct Counts {
     pub asked: u64,
     /// Beyond a bound.
     pub refused: u64,
+    /// Datagrams of handshakes under way that have had their part of the time.
+    pub late: u64,
 }
 
 /// An end of tunnels.
@@ -134,6 +142,7 @@ pub struct Quic {
     touched: BTreeSet<usize>,
     buffer: Vec<u8>,
     client: Option<Arc<Client>>,
+    strangers: Strangers,
     /// What was done so far.
     pub counts: Counts,
 }
@@ -165,14 +174,6 @@ fn share(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
-    }
-}
-
-/// The network that one stranger may have many shares of: a /24 of IPv4, a /48 of IPv6.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & !0xff).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) >> 80 << 80).into(),
     }
 }
 
@@ -210,6 +211,7 @@ impl Quic {
             touched: BTreeSet::new(),
             buffer: Vec::new(),
             client,
+            strangers: Strangers::default(),
             counts: Counts::default(),
         })
     }
@@ -249,16 +251,30 @@ impl Quic {
         match event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(linked) = self.linked.get_mut(&handle.0) {
-                    linked.connection.handle_event(event);
-                    self.touched.insert(handle.0);
+                let Some(linked) = self.linked.get_mut(&handle.0) else { return };
+                let stranger = linked.stranger(&self.client);
+                if stranger.is_some_and(|network| !self.strangers.may_go_on(network, now)) {
+                    // It is lost: whoever means it says it again.
+                    self.counts.late = self.counts.late.saturating_add(1);
+                    return;
                 }
+                let began = Instant::now();
+                linked.connection.handle_event(event);
+                self.touched.insert(handle.0);
+                self.spend(stranger, began, now);
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.let_in(now, incoming, send),
             Some(DatagramEvent::Response(response)) => {
                 let bytes = self.buffer.get(..response.size).unwrap_or_default();
                 send(Out { bytes, to: response.destination, from: response.src_ip, segment: None });
             }
+        }
+    }
+
+    /// What was done since `began` is on a stranger's account.
+    fn spend(&mut self, stranger: Option<Network>, began: Instant, now: Instant) {
+        if let Some(network) = stranger {
+            self.strangers.spend(network, began.elapsed(), now);
         }
     }
 
@@ -278,12 +294,17 @@ impl Quic {
         let of_one = under_way().filter(|linked| linked.from == share(from)).count();
         let crowded = under_way().count() >= MOST_HANDSHAKES;
         let is_full = of_one >= MOST_OF_ONE || crowded || self.linked.len() >= MOST;
-        self.counts.refused = self.counts.refused.saturating_add(u64::from(is_full));
-        if is_full && (of_one >= MOST_OF_ONE || !self.make_room(crowded)) {
+        let network = Network::of(from);
+        let is_spent = !self.strangers.may_begin(network, now);
+        self.counts.refused = self.counts.refused.saturating_add(u64::from(is_full || is_spent));
+        if is_spent || is_full && (of_one >= MOST_OF_ONE || !self.make_room(crowded)) {
             // Silently: whoever means it tries again.
             return self.endpoint.ignore(incoming);
         }
-        match self.endpoint.accept(incoming, now, &mut self.buffer, None) {
+        let began = Instant::now();
+        let accepted = self.endpoint.accept(incoming, now, &mut self.buffer, None);
+        self.spend(Some(network), began, now);
+        match accepted {
             Ok((handle, connection)) => self.keep(now, handle, connection, from),
             Err(error) => {
                 if let Some(response) = error.response {
@@ -297,14 +318,14 @@ impl Quic {
     /// Where handshakes, or all that there is, are at their bound, one gives way: what is over, else the oldest handshake of the network that has
     /// the most under way. So who begins many is in their own way. False if there are tunnels alone.
     fn make_room(&mut self, of_handshakes: bool) -> bool {
-        let mut networks: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let mut networks: BTreeMap<Network, usize> = BTreeMap::new();
         for linked in self.linked.values().filter(|linked| linked.is_under_way()) {
-            *networks.entry(network(linked.from)).or_default() += 1;
+            *networks.entry(Network::of(linked.from)).or_default() += 1;
         }
         let may = |linked: &Linked| linked.is_under_way() || linked.told && !of_handshakes;
         let all = self.linked.iter().filter(|(_, linked)| may(linked));
         let rank =
-            |linked: &Linked| (linked.told, networks.get(&network(linked.from)), Reverse(linked.since));
+            |linked: &Linked| (linked.told, networks.get(&Network::of(linked.from)), Reverse(linked.since));
         let Some(number) = all.max_by_key(|(_, linked)| rank(linked)).map(|(number, _)| *number) else {
             return false;
         };
@@ -360,7 +381,10 @@ impl Quic {
             self.touched.insert(number);
         }
         while let Some(number) = self.touched.pop_first() {
+            let stranger = self.linked.get(&number).and_then(|linked| linked.stranger(&self.client));
+            let began = Instant::now();
             self.see_to(now, number, &mut news, send);
+            self.spend(stranger, began, now);
         }
         news
     }
