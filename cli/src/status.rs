@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
-use levee_ipc::vault::Cipher;
+use levee_ipc::vault::{Carriage, Cipher, SaReport};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::LabelName;
 use levee_policy::site::Mode;
@@ -70,6 +70,10 @@ struct SaView {
     inbound_spi: String,
     outbound_spi: String,
     suite: Cipher,
+    /// Whether packets go in AGGFRAG payloads.
+    aggfrag: bool,
+    /// Microseconds from one packet to the next, at a constant rate.
+    interval_us: Option<u64>,
     peer: Option<SocketAddr>,
     packets_received: u64,
     packets_sent: u64,
@@ -232,6 +236,8 @@ pub fn view(status: &ServerStatus) -> View<'_> {
                         inbound_spi: format!("{:08x}", sa.inbound_spi),
                         outbound_spi: format!("{:08x}", sa.outbound_spi),
                         suite: sa.cipher,
+                        aggfrag: sa.carriage.aggregates(),
+                        interval_us: microseconds(sa.carriage),
                         peer: sa.peer,
                         packets_received: sa.packets.0,
                         packets_sent: sa.packets.1,
@@ -470,7 +476,7 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
                 sa.session.to_string(),
                 format!("{:08x}", sa.inbound_spi),
                 format!("{:08x}", sa.outbound_spi),
-                sa.cipher.to_string(),
+                suite(sa),
                 sa.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string()),
                 format!("{}/{}", sa.packets.0, sa.packets.1),
                 format!("{}/{}", sa.bytes.0, sa.bytes.1),
@@ -488,10 +494,23 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
     out
 }
 
+fn microseconds(carriage: Carriage) -> Option<u64> {
+    carriage.interval().and_then(|time| u64::try_from(time.as_micros()).ok())
+}
+
+/// What a pair's packets are sealed by, and how they go where that is not one by one.
+fn suite(sa: &SaReport) -> String {
+    match (microseconds(sa.carriage), sa.carriage.aggregates()) {
+        (Some(us), _) => format!("{}, one in {us} us", sa.cipher),
+        (None, true) => format!("{}, AGGFRAG", sa.cipher),
+        (None, false) => sa.cipher.to_string(),
+    }
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use levee_ipc::vault::{Report, SaReport};
+    use levee_ipc::vault::Report;
     use levee_ipc::warden::IsolationForm;
     use levee_session::SessionId;
 
@@ -533,6 +552,7 @@ pub mod tests {
                         inbound_spi: 0x0010_0001,
                         outbound_spi: 1,
                         cipher: Cipher::Aes256Gcm,
+                        carriage: Carriage::Aggfrag,
                         peer: None,
                         packets: (5, 6),
                         bytes: (500, 600),
@@ -567,6 +587,7 @@ pub mod tests {
             ),
             "{text}"
         );
+        assert!(text.contains("00100001  00000001  aes-256-gcm, AGGFRAG  "), "{text}");
         // Every counter, whoever counts it.
         let counters: Vec<String> = text
             .lines()

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use levee_ipc::operator::{Priced, ServerStatus, SessionStatus};
 use levee_policy::site::{self, Cipher, Exchanges, Keying, Site, VaultKind};
@@ -58,8 +57,12 @@ struct LabelPlan {
     key_life: Option<u64>,
     /// Microseconds from one packet of a session to the next, where all leave at a constant rate.
     interval_us: Option<u64>,
+    /// Whether packets go in AGGFRAG payloads as they come, where the client takes them.
+    aggfrag: bool,
     /// Whether two stacks would have to agree about every packet.
     agree: bool,
+    /// How many processes its vault would be.
+    workers: u16,
     /// Whether the vault stays, or the stacks do: else its packets of that moment are lost.
     vault_stays: bool,
     /// Services that would be off.
@@ -137,14 +140,16 @@ impl Under<'_> {
         if known { self.site.ciphers_under(self.posture(label)).to_vec() } else { Vec::new() }
     }
 
-    /// The constant rate of tunnels for which this was asked.
-    fn interval(&self, label: &LabelName, asked: &site::Protected) -> Option<Duration> {
-        let tunnel = self.site.protected_under(asked, self.posture(label));
-        self.site.vault().constant_interval(&self.site.label(label)?).or(tunnel.interval)
+    /// What tunnels must have for which this was asked.
+    fn tunnel(&self, label: &LabelName, asked: &site::Protected) -> site::Protected {
+        let known = self.site.label(label);
+        let tunnel = known.map(|known| self.site.protected_under(&known, asked, self.posture(label)));
+        tunnel.unwrap_or_default()
     }
 
-    fn rate(&self, label: &LabelName) -> Option<Duration> {
-        self.interval(label, &site::Protected::default())
+    /// And those for which nothing was.
+    fn plain(&self, label: &LabelName) -> site::Protected {
+        self.tunnel(label, &site::Protected::default())
     }
 
     /// How its keys are agreed.
@@ -168,10 +173,10 @@ impl Under<'_> {
     }
 
     /// Whether all keys are replaced where this is in force after `before`: they may live less long or were agreed by what would not count
-    /// any more, packets leave at another rate, or another vault begins.
+    /// any more, packets go otherwise, or another vault begins.
     fn replaces(&self, before: &Self, label: &LabelName) -> bool {
         self.keying(label).is_narrower_than(&before.keying(label))
-            || before.rate(label) != self.rate(label)
+            || before.plain(label) != self.plain(label)
             || before.vault(label) != self.vault(label)
     }
 }
@@ -189,8 +194,9 @@ fn costs(
     // A tunnel that is measured now is of a kind that would be then, but for how its packets go.
     let carried = priced.sessions.iter().find(|(id, _)| *id == session.id).and_then(|(_, carried)| *carried);
     let moved = || {
-        let interval = then.interval(&session.label, asked.as_ref()?);
-        (then.vault(&session.label) == before.vault(&session.label)).then(|| Carried::at(interval))
+        let tunnel = then.tunnel(&session.label, asked.as_ref()?);
+        let same = then.vault(&session.label) == before.vault(&session.label) && !tunnel.aggfrag;
+        same.then(|| Carried::at(tunnel.interval))
     };
     let gigabyte = |cipher: Option<Cipher>, carried: Option<Carried>| {
         Some(priced.prices.as_ref().ok()?.of(cipher?, carried?)?.gigabyte?.middle())
@@ -217,7 +223,7 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
     let labels = labels.into_iter().map(|label| {
         let (ciphers, ciphers_then) = (now.ciphers(label), then.ciphers(label));
         let (before, off) = (now.off(label), then.off(label));
-        let keying = then.keying(label);
+        let (keying, plain) = (then.keying(label), then.plain(label));
         LabelPlan {
             label: label.to_string(),
             changes: ciphers != ciphers_then || then.replaces(&now, label),
@@ -226,8 +232,10 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
             exchanges_stay: keying.exchanges == now.keying(label).exchanges,
             exchanges: keying.exchanges,
             key_life: keying.key_life.map(|life| life.as_secs()),
-            interval_us: then.rate(label).and_then(|time| u64::try_from(time.as_micros()).ok()),
+            interval_us: plain.interval.and_then(|time| u64::try_from(time.as_micros()).ok()),
+            aggfrag: plain.aggfrag,
             agree: then.vault(label) == VaultKind::Agreeing,
+            workers: then.vault(label).workers(),
             vault_stays: then.vault(label) == now.vault(label),
             restarts: off.iter().any(|name| !before.contains(name)),
             off,
@@ -329,14 +337,19 @@ impl Planned {
                 off => off.join(" "),
             };
             let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
-            let rate = row.interval_us.map_or_else(|| "-".to_owned(), |us| format!("one in {us} us"));
+            let rate = match row.interval_us {
+                Some(us) => format!("one in {us} us"),
+                None if row.aggfrag => "in AGGFRAG".to_owned(),
+                None => "-".to_owned(),
+            };
             let exchanges = if row.exchanges_stay { "as now".to_owned() } else { row.exchanges.to_string() };
             let vault = match (row.vault_stays, row.agree) {
-                (true, _) => "as now",
-                (false, true) => "two stacks instead",
-                (false, false) => "another",
+                (true, _) => "as now".to_owned(),
+                (false, true) => "two stacks instead".to_owned(),
+                (false, false) if row.workers > 1 => format!("another, of {} workers", row.workers),
+                (false, false) => "another".to_owned(),
             };
-            vec![row.label.clone(), words(&row.now), then, exchanges, life, rate, vault.to_owned(), off]
+            vec![row.label.clone(), words(&row.now), then, exchanges, life, rate, vault, off]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {

@@ -124,6 +124,8 @@ pub struct PairView<K> {
     pub outbound: Spi,
     /// The suite of both.
     pub suite: Suite,
+    /// How its packets go in AGGFRAG payloads, if they do.
+    pub aggregation: Option<Aggregation>,
     /// Where its packets go.
     pub peer: Option<SocketAddr>,
     /// Inner packets received and sent.
@@ -604,6 +606,7 @@ impl<K: Copy + Ord> Sad<K> {
             inbound: pair.inbound.spi(),
             outbound: pair.outbound.spi(),
             suite: pair.outbound.suite(),
+            aggregation: pair.aggregation.as_ref().map(|(aggregation, _)| *aggregation),
             peer: pair.peer.map(|peer| peer.address),
             packets: pair.packets,
             bytes: pair.bytes,

@@ -239,15 +239,24 @@ fn a_posture_asks_for_no_vault_that_cannot_be() {
     let (agree, aggfrag, constant) = (has("agree"), has("aggfrag"), has("constant-rate"));
     let none = (String::new(), String::new());
     let workers = ("workers = 1 ".to_owned(), "workers = 2 ".to_owned());
+    let quic = ("layers = [\"esp\"]".to_owned(), "layers = [\"esp\", \"quic\"]".to_owned());
     let (no_rate, no_pieces) = ("know no constant rate", "know no AGGFRAG");
     for (vault, keys, why) in [
         (&agree, "constant-rate = true", no_rate),
         (&none, "constant-rate = true\nagree = true", no_rate),
         (&aggfrag, "agree = true", no_pieces),
         (&constant, "agree = true", no_pieces),
-        (&workers, "agree = true", "stacks that must agree are two"),
-        (&none, "agree = true\naead = \"ring\"", "leaves neither `aead` nor `poll` to choose"),
-        (&agree, "poll = \"1ms\"", "leaves neither `aead` nor `poll` to choose"),
+        (&agree, "aggfrag = true", no_pieces),
+        (&none, "aggfrag = true\nagree = true", no_pieces),
+        (&quic, "aggfrag = true", "have no room for AGGFRAG payloads"),
+        (&workers, "constant-rate = true", "are several, each with a rate of its own"),
+        (&constant, "workers = 2", "a rate of its own"),
+        (&none, "workers = 2\nconstant-rate = true", "a rate of its own"),
+        (&none, "agree = true\naead = \"ring\"", "leaves neither `aead` nor"),
+        (&none, "agree = true\nworkers = 1", "leaves neither `aead` nor"),
+        (&agree, "poll = \"1ms\"", "leaves neither `aead` nor"),
+        (&none, "workers = 17", "`workers` is 17"),
+        (&none, "aggfrag = false", "a posture takes no AGGFRAG away"),
         (&none, "agree = false", "a posture takes no stack away"),
         (&none, "aead = \"rnig\"", "did you mean `ring`?"),
         (&none, "poll = \"1s\"", "`1s` is not a valid poll"),
@@ -259,11 +268,38 @@ fn a_posture_asks_for_no_vault_that_cannot_be() {
         let is_apart = site((&vault.0, &vault.1), &elsewhere).is_ok();
         assert_eq!(is_apart, [&agree, &aggfrag, &constant].contains(&vault), "{keys}");
     }
-    let asked = site(("", ""), &format!("{even}{}", posture("agree = true"))).unwrap_err();
-    assert!(asked.iter().any(|one| one.to_string().contains(no_pieces)), "{asked:?}");
-    for keys in ["agree = true\nciphers = [\"aes-128-gcm\"]", "aead = \"ring\"\npoll = \"1ms\""] {
+    for (keys, why) in [("agree = true", no_pieces), ("workers = 2", "a rate of its own")] {
+        let asked = site(("", ""), &format!("{even}{}", posture(keys))).unwrap_err();
+        assert!(asked.iter().any(|one| one.to_string().contains(why)), "{asked:?}");
+    }
+    for keys in [
+        "agree = true\nciphers = [\"aes-128-gcm\"]",
+        "aead = \"ring\"\npoll = \"1ms\"",
+        "workers = 1\nconstant-rate = true",
+        "workers = 16\naggfrag = true",
+    ] {
         assert!(site(("", ""), &posture(keys)).is_ok(), "{keys}");
     }
+    assert!(site((&workers.0, &workers.1), &posture("agree = true")).is_ok(), "a gate is one");
+}
+
+#[test]
+fn a_label_has_slots_for_the_most_workers_that_any_posture_gives_it() {
+    let base = BASE.replace("workers = 1 ", "workers = 2 ").replace("agree = []", "agree = [\"SECRET\"]");
+    let site = Site::parse(&format!(
+        "{base}\n[[posture]]\nname = \"many\"\nlabels = [\"CONFIDENTIAL\"]\nworkers = 5\n\
+         [[posture]]\nname = \"few\"\nlabels = [\"CONFIDENTIAL\", \"UNCLASSIFIED\"]\nworkers = 1\n"
+    ))
+    .unwrap();
+    let [many, few] = site.postures() else { panic!("two postures") };
+    let at = |name: &str| {
+        let label = site.vocabulary().parse(name).unwrap();
+        let workers = |posture| site.vault_under(&label, posture).workers();
+        (site.slots_at(&label), workers(None), workers(Some(many)), workers(Some(few)))
+    };
+    assert_eq!(at("CONFIDENTIAL"), (5, 2, 5, 1));
+    assert_eq!((at("UNCLASSIFIED").0, at("UNCLASSIFIED").3), (2, 1));
+    assert_eq!(at("SECRET").0, 1, "where two stacks must agree there is one gate");
 }
 
 #[test]

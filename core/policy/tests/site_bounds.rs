@@ -279,30 +279,35 @@ fn a_site_says_what_its_file_says() {
     );
     // What a posture says, and what counts where it does.
     let [calm, late] = site.postures() else { panic!("two postures") };
+    let low = site.vocabulary().parse("UNCLASSIFIED").unwrap();
     assert!(
-        !late.is_constant() && site.protected_under(&Protected::default(), Some(late)).interval.is_none()
+        !late.is_constant()
+            && site.protected_under(&low, &Protected::default(), Some(late)).interval.is_none()
     );
     let (web, base) = ("web".parse().unwrap(), "base".parse().unwrap());
     assert!(calm.offers(&web) && !calm.offers(&base) && calm.is_constant());
     assert_eq!((calm.key_life(), calm.follow()), (Some(Duration::from_secs(420)), Duration::from_secs(4)));
-    let asked = site.protected_under(&Protected::default(), Some(calm));
+    let asked = site.protected_under(&low, &Protected::default(), Some(calm));
     assert_eq!((asked.interval, asked.key_life), (Some(Duration::from_millis(4)), None));
     assert_eq!(
-        site.protected_under(&asked, None).interval,
+        site.protected_under(&low, &asked, None).interval,
         Some(Duration::from_millis(4)),
         "what was asked for stays"
     );
     let secret = site.vocabulary().parse("SECRET").unwrap();
     let kind = |posture| site.vault_under(&secret, posture);
     let (aead, poll) = (AeadLibrary::Ring, Duration::from_millis(2));
-    assert_eq!((kind(Some(late)), kind(Some(calm))), (VaultKind::Agreeing, VaultKind::One { aead, poll }));
+    assert_eq!(
+        (kind(Some(late)), kind(Some(calm))),
+        (VaultKind::Agreeing, VaultKind::One { aead, poll, workers: 1 })
+    );
     // As long as nobody has said what is in force, stacks that may have to agree do.
     let said = |names: Option<&[levee_policy::PostureName]>| site.vault_in_force(&secret, names);
     assert_eq!((said(None), said(Some(&[]))), (VaultKind::Agreeing, kind(None)));
     let late_then_calm = ["late", "calm"].map(|name| name.parse().unwrap());
     assert_eq!(said(Some(&late_then_calm)), kind(Some(calm)));
-    let VaultKind::One { aead, poll } = kind(None) else { panic!("one") };
-    assert_eq!((aead, poll), (site.vault().aead(), Duration::ZERO));
+    let VaultKind::One { aead, poll, workers } = kind(None) else { panic!("one") };
+    assert_eq!((aead, poll, workers), (site.vault().aead(), Duration::ZERO, 1));
     let none: [levee_policy::PostureName; 0] = [];
     assert_eq!(site.ciphers_under(site.posture_at(&secret, none.iter())), Cipher::all());
     assert_eq!(Cipher::all().len(), 3);

@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
     case("[limits]", "[vault]\nworkers = 0\n[limits]", "0\n[limits]", "out-of-bounds", None, "`workers` is 0", "from 1 to 16"),
     case("[limits]", "[vault]\nworkers = 17\n[limits]", "17", "out-of-bounds", None, "`workers` is 17", "from 1 to 16"),
     // Postures.
-    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `exchanges`, `ml-kem`, `key-life`, `constant-rate`, `agree`, `aead`, `poll`, `people`, `hosts`, `layers`, `services`"),
+    case("[limits]", "[[posture]]\nname = \"siege\"\n[limits]", "[[posture]]", "missing-key", None, "the posture changes nothing", "write one of `ciphers`, `exchanges`, `ml-kem`, `key-life`, `constant-rate`, `aggfrag`, `agree`, `aead`, `poll`, `workers`, `people`, `hosts`, `layers`, `services`"),
     case("[limits]", "[[posture]]\nciphers = [\"aes-256-gcm\"]\n[limits]", "[[posture]]", "missing-key", None, "[posture] has no `name`", "add, for instance"),
     case("[limits]", "[[posture]]\nname = \"default\"\nciphers = [\"aes-256-gcm\"]\n[limits]", "\"default\"", "bad-value", None, "what the other tables say", "another name"),
     case("[limits]", "[[posture]]\nname = \"siege\"\nciphers = [\"aes-265-gcm\"]\n[limits]", "\"aes-265-gcm\"", "unknown-name", Some("aes-256-gcm"), "`aes-265-gcm` is no cipher", "did you mean `aes-256-gcm`?"),
@@ -410,7 +410,12 @@ fn what_is_wrong_with_several_servers_is_told() {
         (
             "\n[f",
             "\n[[posture]]\nname='a'\nconstant-rate=true\n[vault]\naggfrag=['LOW']\n[f",
-            "`[vault] aggfrag`",
+            "`[vault]` or a posture",
+        ),
+        (
+            "\n[f",
+            "\n[[posture]]\nname='a'\nconstant-rate=true\n[[posture]]\nname='b'\naggfrag=true\n[f",
+            "`[vault]` or a posture",
         ),
     ] {
         let text = format!("{SOUND}{FEDERATION}");
@@ -492,7 +497,7 @@ fn a_label_has_one_worker_unless_the_site_says_more_and_no_more_than_there_are_s
     let workers = |text: &str, label: &str| {
         let site = Site::parse(text).unwrap();
         let label = site.label(&label.parse().unwrap()).unwrap();
-        site.vault().workers(&label)
+        site.slots_at(&label)
     };
     assert_eq!(workers(SOUND, "HIGH"), 1);
     let text = SOUND.replace("[limits]", "[vault]\nworkers = 4\n[limits]");
@@ -685,7 +690,7 @@ fn a_constant_rate_is_named_by_ranges_goes_in_aggfrag_payloads_and_has_one_worke
         let site = Site::parse(&with(lines)).unwrap();
         let label = site.vocabulary().parse(label).unwrap();
         let vault = site.vault();
-        (vault.constant_interval(&label), vault.aggregates(&label), vault.workers(&label))
+        (vault.constant_interval(&label), vault.aggregates(&label), site.slots_at(&label))
     };
     let rate = "workers = 3\nconstant-rate = [\"HIGH\"]";
     assert_eq!(at("workers = 3", "HIGH"), (None, false, 3));

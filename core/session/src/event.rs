@@ -475,12 +475,10 @@ pub enum Reply {
     /// Unasked: the session is locked, and why.
     LockedUnasked(String),
     /// Unasked: the server's keyer does not know the TPE, or keys are to be others than before; negotiate anew.
-    Renew {
-        /// The session's label.
-        label: LabelName,
+    Renew(
         /// What its tunnel must have now.
-        protected: Protected,
-    },
+        Protected,
+    ),
 }
 
 /// What a refusal is about; the client hears it so.

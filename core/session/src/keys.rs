@@ -135,9 +135,8 @@ impl Sessions {
     /// Asks a session's TPE to come with keys for what its tunnel must be now.
     pub(crate) fn reply_renew(&mut self, client: ClientId, id: SessionId) {
         let Some(Session { record, phase: Phase::Open(open), .. }) = self.sessions.get(&id) else { return };
-        let label = record.label.clone();
-        let protected = self.tunnel(&label, open.grant.action().protected());
-        self.reply(client, Reply::Renew { label, protected });
+        let protected = self.tunnel(&record.label, open.grant.action().protected());
+        self.reply(client, Reply::Renew(protected));
     }
 
     /// The tunnels of a label's sessions must be others than they are: the keyer is told what counts, and each TPE comes with other keys.

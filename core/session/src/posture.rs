@@ -293,7 +293,7 @@ impl Sessions {
         }
         let up = self.used_labels.iter().filter(|(_, used)| matches!(used.vault, Vault::Up { .. }));
         let before: Vec<_> =
-            up.map(|(label, _)| (label.clone(), self.keying(label), self.interval(label))).collect();
+            up.map(|(label, _)| (label.clone(), self.keying(label), self.plain(label))).collect();
         let reach: Vec<_> = self.sessions.keys().map(|id| (*id, self.reach(*id))).collect();
         self.postures.setting = to;
         self.postures.unended.clear();
@@ -302,10 +302,10 @@ impl Sessions {
         self.withdraw_barred_releases();
         let services = self.tell_warden();
         let mut pending = BTreeMap::new();
-        for (label, before, interval) in before {
+        for (label, before, plain) in before {
             let now = self.keying(&label);
             let narrower = now.is_narrower_than(&before);
-            let otherwise = self.interval(&label) != interval;
+            let otherwise = self.plain(&label) != plain;
             if now.ciphers != before.ciphers || narrower || otherwise {
                 let number = self.tell_vault_ciphers(&label, narrower || otherwise);
                 // Before the keyer replaces what there is by its like.
@@ -425,17 +425,16 @@ impl Sessions {
         self.say(Output::Keying(label, keying));
     }
 
-    /// The constant rate of a label's tunnels that ask for none themselves.
-    fn interval(&self, label: &LabelName) -> Option<Duration> {
-        self.site
-            .label(label)
-            .and_then(|known| self.site.vault().constant_interval(&known))
-            .or_else(|| self.tunnel(label, &Protected::default()).interval)
+    /// What a label's tunnels must have for which nothing was asked: how their packets go.
+    fn plain(&self, label: &LabelName) -> Protected {
+        self.tunnel(label, &Protected::default())
     }
 
     /// What a tunnel must have now for which this was asked.
     pub fn tunnel(&self, label: &LabelName, protected: &Protected) -> Protected {
-        self.site.protected_under(protected, self.posture_at(label))
+        let known = self.site.label(label);
+        let tunnel = known.map(|known| self.site.protected_under(&known, protected, self.posture_at(label)));
+        tunnel.unwrap_or_else(|| protected.clone())
     }
 
     /// A keyer that is new has been told nothing.

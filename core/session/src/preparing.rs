@@ -36,7 +36,7 @@ impl Sessions {
         if matches!(self.used_labels.get(label), Some(UsedLabel { vault: Vault::Up { .. }, .. })) {
             return false;
         }
-        let workers = |label| self.site.label(label).map_or(1, |label| self.site.vault().workers(&label));
+        let workers = |label| self.site.label(label).map_or(1, |label| self.site.slots_at(&label));
         let others = self.trials.keys().filter(|label| !self.used_labels.contains_key(*label));
         let taken = self.used_labels.keys().chain(others).filter(|other| *other != label);
         let taken: usize = taken.map(|label| usize::from(workers(label))).sum();

@@ -34,6 +34,9 @@ ml-kem = true
 name = "even"
 constant-rate = true
 [[posture]]
+name = "packed"
+aggfrag = true
+[[posture]]
 name = "quiet"
 services = []
 [[posture]]
@@ -589,7 +592,7 @@ fn intervals(said: &[Output]) -> (Option<Option<u64>>, Option<Option<u64>>) {
         _ => None,
     });
     let client = said.iter().find_map(|one| match one {
-        Output::Reply(CLIENT, Reply::Renew { protected, .. } | Reply::Opened { protected, .. }) => {
+        Output::Reply(CLIENT, Reply::Renew(protected) | Reply::Opened { protected, .. }) => {
             Some(millis(protected))
         }
         _ => None,
@@ -603,7 +606,7 @@ fn a_constant_rate_is_told_to_keyer_and_workstation_and_acknowledged_when_nothin
     let change = |server: &mut Server, posture, expected| {
         let said = server.wish(posture, None);
         let keyer = said.iter().position(|one| matches!(one, Output::Renew(_)));
-        let client = said.iter().position(|one| matches!(one, Output::Reply(_, Reply::Renew { .. })));
+        let client = said.iter().position(|one| matches!(one, Output::Reply(_, Reply::Renew(_))));
         assert!(keyer < client, "the keyer knows what counts before the workstation comes: {said:?}");
         assert_eq!((intervals(&said), answer(&said)), ((Some(expected), Some(expected)), None), "{said:?}");
         let anew = |one: &Output| matches!(one, Output::Vault(_, ToVault::Ciphers(_, _, true)));
@@ -634,9 +637,31 @@ fn a_constant_rate_is_told_to_keyer_and_workstation_and_acknowledged_when_nothin
     let (device, again) = ("ws1".parse().unwrap(), ClientId(2));
     server.hear(Event::Hello { client: again, device, fingerprint: [1; 32] });
     let said = server.hear(Event::Request(again, Request::Resume(id)));
-    let renewed = |one: &Output| matches!(one, Output::Reply(to, Reply::Renew { protected, .. }) if *to == again && protected.interval.is_none());
+    let renewed = |one: &Output| matches!(one, Output::Reply(to, Reply::Renew(protected)) if *to == again && protected.interval.is_none());
     assert!(said.iter().any(renewed), "{said:?}");
     assert_eq!(keys(&mut server), Some(None));
+}
+
+#[test]
+fn aggfrag_payloads_are_told_to_keyer_and_workstation_and_come_and_go_with_the_posture() {
+    let (mut server, _) = Server::new();
+    let told_of = |said: &[Output]| {
+        said.iter().find_map(|one| match one {
+            Output::Renew(record) => Some((record.protected.aggfrag, record.protected.interval.is_some())),
+            _ => None,
+        })
+    };
+    // A constant rate goes in AGGFRAG payloads of its own kind.
+    for (posture, expected) in
+        [(Some("packed"), (true, false)), (Some("even"), (false, true)), (None, (false, false))]
+    {
+        let said = server.wish(posture, None);
+        assert_eq!((told_of(&said), answer(&said)), (Some(expected), None), "{said:?}");
+        let client = |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Renew(tunnel)) if (tunnel.aggfrag, tunnel.interval.is_some()) == expected);
+        assert!(said.iter().any(client), "{said:?}");
+        let (number, _) = told(&said).unwrap();
+        assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+    }
 }
 
 #[test]
@@ -674,7 +699,7 @@ fn only_sessions_of_a_label_whose_packets_go_otherwise_now_come_with_other_keys(
     let (mut server, ..) = with_another(&site);
     let said = server.wish(Some("there"), None);
     let renewed = said.iter().filter_map(|one| match one {
-        Output::Reply(to, Reply::Renew { .. }) => Some(*to),
+        Output::Reply(to, Reply::Renew(_)) => Some(*to),
         _ => None,
     });
     assert_eq!(renewed.collect::<Vec<_>>(), [ClientId(2)]);

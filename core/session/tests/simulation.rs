@@ -261,7 +261,7 @@ impl World {
                 person.session = None;
                 return;
             }
-            Reply::Renew { .. } | Reply::LockedUnasked(_) => return,
+            Reply::Renew(_) | Reply::LockedUnasked(_) => return,
             _ => person.answered += 1,
         }
         match reply {

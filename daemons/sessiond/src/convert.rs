@@ -81,12 +81,10 @@ fn is_mediated(site: &Site, name: &ServiceName) -> bool {
 }
 
 /// To the keyer.
-pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
+pub fn key_record(record: KeyRecord) -> keyer::KeyRecord {
     let keys = record.keys();
     keyer::KeyRecord {
-        carriage: site
-            .label(keys.label())
-            .map_or(Carriage::default(), |label| carriage(site, &label, &record.protected)),
+        carriage: carriage(&record.protected),
         ciphers: record.protected.ciphers.clone(),
         key_life: record.protected.key_life,
         session: record.id,
@@ -97,11 +95,11 @@ pub fn key_record(site: &Site, record: KeyRecord) -> keyer::KeyRecord {
     }
 }
 
-/// How a session's packets go at a label.
-fn carriage(site: &Site, label: &Label, protected: &Protected) -> Carriage {
-    match site.vault().constant_interval(label).or(protected.interval) {
+/// How a session's packets go, by what its tunnel must have.
+fn carriage(protected: &Protected) -> Carriage {
+    match protected.interval {
         Some(interval) => Carriage::Constant { interval },
-        None if site.vault().aggregates(label) => Carriage::Aggfrag,
+        None if protected.aggfrag => Carriage::Aggfrag,
         None => Carriage::Each,
     }
 }
@@ -157,9 +155,8 @@ pub fn reply(site: &Site, asker: &Asker<'_>, reply: Reply) -> Option<client::Rep
         Reply::Notice(reason) => client::Reply::Notice { reason },
         Reply::SignedOff(reason) => client::Reply::SignedOff { reason },
         // The passes are put in where they are kept.
-        Reply::Renew { label, protected } => {
-            let carriage = carriage(site, &site.label(&label)?, &protected);
-            client::Reply::Renew { passes: Vec::new(), carriage }
+        Reply::Renew(protected) => {
+            client::Reply::Renew { passes: Vec::new(), carriage: carriage(&protected) }
         }
     })
 }
@@ -202,7 +199,7 @@ fn opened(
         names: site.server().all_names().cloned().collect(),
         reach: reach.into_iter().collect(),
         mtu: site.vault().inner_mtu(&point),
-        carriage: carriage(site, &point, &protected),
+        carriage: carriage(&protected),
         protected,
         // Put in where the prices are kept.
         costs: Err(levee_prices::Unpriced::Absent),

@@ -515,10 +515,10 @@ impl Daemon {
                 self.vaults.send(&label, || convert::to_vault(message.clone()), mediated);
             }
             Output::Keys(ticket, record) => {
-                let record = record.map(|record| convert::key_record(&self.site, record));
+                let record = record.map(convert::key_record);
                 self.tell_keyer(ToKeyer::Answer { ticket, record });
             }
-            Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(&self.site, record))),
+            Output::Renew(record) => self.tell_keyer(ToKeyer::Renew(convert::key_record(record))),
             Output::Keying(label, keying) => {
                 self.tell_keyer(ToKeyer::Keying(label, keying));
             }

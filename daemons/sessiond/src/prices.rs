@@ -79,7 +79,7 @@ impl Prices {
         now: Time,
     ) -> Told {
         let ciphers = site.ciphers_under(posture);
-        let without = site.protected_under(&Protected::default(), posture);
+        let without = site.protected_under(label, &Protected::default(), posture);
         let of = |protected: &Protected| -> Kind {
             Some((*protected.among(ciphers).first()?, carried(site, label, posture, protected)?))
         };
@@ -92,7 +92,7 @@ fn seconds(now: Time) -> u64 {
     now.since(Time::default()).as_secs()
 }
 
-/// How the packets of a session with this protection go where this posture counts; `None`: its label's tunnels are of a kind that the laboratory
+/// How the packets of a session go whose tunnel must have this where this posture counts; `None`: its label's tunnels are of a kind that the laboratory
 /// does not measure.
 pub fn carried(
     site: &Site,
@@ -100,13 +100,10 @@ pub fn carried(
     posture: Option<&Posture>,
     protected: &Protected,
 ) -> Option<Carried> {
-    let vault = site.vault();
-    let interval = vault.constant_interval(label).or(protected.interval);
-    let plain = !vault.has_second_tunnel()
+    let plain = !site.vault().has_second_tunnel()
         && site.vault_under(label, posture) == VaultKind::default()
-        && vault.workers(label) == 1
-        && (interval.is_some() || !vault.aggregates(label));
-    plain.then(|| Carried::at(interval))
+        && !protected.aggfrag;
+    plain.then(|| Carried::at(protected.interval))
 }
 
 #[cfg(test)]

@@ -287,7 +287,7 @@ fn add(sum: &mut Report, part: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ipc::vault::{Cipher, SaReport, SessionRecord};
+    use levee_ipc::vault::{Carriage, Cipher, SaReport, SessionRecord};
 
     struct Pair {
         events: Events<Source>,
@@ -487,6 +487,7 @@ mod tests {
                 inbound_spi: 1,
                 outbound_spi: 2,
                 cipher: Cipher::Aes256Gcm,
+                carriage: Carriage::Each,
                 peer: None,
                 packets: (0, 0),
                 bytes: (0, 0),

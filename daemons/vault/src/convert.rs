@@ -5,7 +5,7 @@ use levee_esp::{
     AddressRange, Install, InstallError, Outer, PairView, PortRange, SaKeys, Selector, SelectorSet,
     SessionPolicy, Spi, Suite,
 };
-use levee_ipc::vault::{self, Cipher, Refusal, SaReport, SessionRecord};
+use levee_ipc::vault::{self, Carriage, Cipher, Refusal, SaReport, SessionRecord};
 use levee_session::SessionId;
 
 /// The policy of a session that goes by this socket alone, or by any; `None` when a row makes no sense, which then must not be read as
@@ -82,6 +82,11 @@ pub fn report(pair: PairView<SessionId>) -> SaReport {
             Suite::Aes128Gcm => Cipher::Aes128Gcm,
             Suite::Aes256Gcm => Cipher::Aes256Gcm,
             Suite::ChaCha20Poly1305 => Cipher::ChaCha20Poly1305,
+        },
+        carriage: match pair.aggregation.map(|aggregation| aggregation.interval) {
+            None => Carriage::Each,
+            Some(None) => Carriage::Aggfrag,
+            Some(Some(interval)) => Carriage::Constant { interval },
         },
         peer: pair.peer,
         packets: pair.packets,

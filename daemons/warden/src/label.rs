@@ -259,19 +259,24 @@ impl RunningLabel {
         Some((*self.slots.get(place)?, self.tuns.get(place)?.as_fd()))
     }
 
-    /// Before its vault starts: what that is. What two stacks are to agree about is one packet, and no super-segment.
+    /// Before its vault starts: what that is. What two stacks are to agree about is one packet, and no super-segment. Queues that
+    /// no worker reads are given no packet.
     ///
     /// # Errors
     /// The kernel's.
     pub fn begin_vault(&mut self, kind: VaultKind) -> std::io::Result<()> {
         let most = if kind == VaultKind::Agreeing { Offload::None } else { Offload::TcpAndUdp };
+        let workers = usize::from(kind.workers());
         (self.vault, self.vault_starts) = (Some(kind), self.vault_starts + 1);
-        self.tuns.iter_mut().try_for_each(|queue| tun::limit_offload(queue, most))
+        for (number, queue) in self.tuns.iter_mut().enumerate() {
+            tun::attach(queue, number < workers)?;
+        }
+        self.tuns.iter_mut().take(workers).try_for_each(|queue| tun::limit_offload(queue, most))
     }
 
-    /// Every worker's number.
+    /// The number of every worker of its vault.
     pub fn workers(&self) -> impl Iterator<Item = u16> + use<> {
-        (0..).take(self.slots.len())
+        0..self.vault.as_ref().map_or(0, VaultKind::workers)
     }
 
     /// The label's own store, where the host has it.

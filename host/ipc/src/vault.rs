@@ -145,6 +145,8 @@ pub struct SaReport {
     pub outbound_spi: u32,
     /// What its packets are sealed by.
     pub cipher: Cipher,
+    /// How its packets go.
+    pub carriage: Carriage,
     /// Where its packets go: the peer's outer address and port, once known.
     pub peer: Option<SocketAddr>,
     /// Inner packets received and sent.
@@ -179,6 +181,12 @@ pub enum Carriage {
 }
 
 impl Carriage {
+    /// The constant rate's time from one packet to the next.
+    #[must_use]
+    pub fn interval(self) -> Option<Duration> {
+        if let Self::Constant { interval } = self { Some(interval) } else { None }
+    }
+
     /// Whether AGGFRAG payloads are to be asked for and granted.
     #[must_use]
     pub fn aggregates(self) -> bool {

@@ -41,6 +41,7 @@ pub struct Queue {
     fd: OwnedFd,
     name: String,
     offload: Offload,
+    attached: bool,
 }
 
 impl Queue {
@@ -88,7 +89,7 @@ pub fn open(name: &str, options: Options) -> io::Result<Queue> {
     }
     let fd = create(name, flags)?;
     let offload = if options.vnet_header { negotiate(fd.as_fd())? } else { Offload::None };
-    Ok(Queue { fd, name: name.to_owned(), offload })
+    Ok(Queue { fd, name: name.to_owned(), offload, attached: true })
 }
 
 /// Creates the TAP device `name` (1 to 15 bytes; Ethernet frames, each with a vnet header) in the caller's network
@@ -133,6 +134,25 @@ fn create(name: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
 /// The kernel's.
 pub fn limit_offload(queue: &mut Queue, most: Offload) -> io::Result<()> {
     queue.offload = accepted(queue.fd.as_fd(), most)?;
+    Ok(())
+}
+
+/// Has the kernel give packets to this queue, or none, as one of several of its device. A device's last is not taken from it.
+///
+/// # Errors
+/// The kernel's: `EINVAL` for the only queue of a device.
+pub fn attach(queue: &mut Queue, attached: bool) -> io::Result<()> {
+    if queue.attached == attached {
+        return Ok(());
+    }
+    let flags = if attached { libc::IFF_ATTACH_QUEUE } else { libc::IFF_DETACH_QUEUE };
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: flags as libc::c_short },
+    };
+    // SAFETY: TUNSETQUEUE reads one `struct ifreq`; `request` is one, initialised, and outlives the call.
+    check(unsafe { libc::ioctl(queue.fd.as_raw_fd(), libc::TUNSETQUEUE, &raw mut request) })?;
+    queue.attached = attached;
     Ok(())
 }
 

@@ -1,7 +1,10 @@
 //! TUN devices; needs root (CAP_NET_ADMIN) and /dev/net/tun.
 
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 
+use levee_sys::net::Net;
+use levee_sys::ns;
 use levee_sys::tun::{self, Offload, Options};
 
 const PLAIN: Options = Options { multi_queue: false, exclusive: true, vnet_header: false };
@@ -36,6 +39,35 @@ fn a_device_with_vnet_headers_takes_tcp_super_segments_and_more_queues() {
         error == rustix::io::Errno::AGAIN || error == rustix::io::Errno::IO,
         "non-blocking or down: {error}"
     );
+}
+
+#[test]
+fn a_queue_that_is_detached_is_given_no_packet_until_it_is_attached_again() {
+    let space = ns::new_net().expect("needs root");
+    let first = Options { multi_queue: true, exclusive: true, vnet_header: true };
+    let open = |options| ns::in_net(space.as_fd(), || tun::open("two", options)).unwrap().unwrap();
+    let mut queues = [open(first), open(Options { exclusive: false, ..first })];
+    let mut net = Net::in_ns(space.as_fd()).unwrap();
+    net.add_address("two", "10.9.0.1/24".parse().unwrap()).unwrap();
+    net.set_up("two").unwrap();
+    let socket = ns::in_net(space.as_fd(), || UdpSocket::bind("10.9.0.1:0")).unwrap().unwrap();
+    // Datagrams of 64 flows: how many each queue has.
+    let spread = |queues: &[tun::Queue; 2]| {
+        (0..64).for_each(|port| drop(socket.send_to(b"levee", ("10.9.0.2", 5_000 + port)).unwrap()));
+        queues.each_ref().map(|queue| {
+            let mut buffer = [0; 200];
+            let reads = std::iter::from_fn(|| rustix::io::read(queue.as_fd(), &mut buffer).ok());
+            // A vnet header, then IPv4 and UDP; and no packet of the kernel's own.
+            reads.filter(|length| *length == tun::VNET_HEADER + 28 + 5).count()
+        })
+    };
+    assert!(spread(&queues).iter().all(|count| *count > 0), "both are given some");
+    tun::attach(&mut queues[1], false).unwrap();
+    tun::attach(&mut queues[1], false).unwrap();
+    assert_eq!(spread(&queues), [64, 0]);
+    tun::attach(&mut queues[1], true).unwrap();
+    let again = spread(&queues);
+    assert!(again.iter().all(|count| *count > 0) && again.iter().sum::<usize>() == 64, "{again:?}");
 }
 
 #[test]

@@ -38,6 +38,11 @@ constant-rate = true
 ciphers = ["chacha20-poly1305"]
 follow = "20s"
 [[posture]]
+name = "packed"
+labels = ["UNCLASSIFIED", "CONFIDENTIAL..SECRET//NATO,MED"]
+aggfrag = true
+follow = "20s"
+[[posture]]
 name = "quiet"
 services = ["orders"]
 [[posture]]
@@ -67,6 +72,11 @@ agree = true
 ciphers = ["aes-128-gcm"]
 follow = "20s"
 [[posture]]
+name = "many"
+labels = ["SECRET//NATO,MED"]
+workers = 3
+follow = "20s"
+[[posture]]
 name = "swift"
 ciphers = ["chacha20-poly1305"]
 follow = "3s"
@@ -91,6 +101,13 @@ fn audit(world: &World) -> String {
 fn suites(status: &Value, label: &str) -> Vec<String> {
     let sas = status["vaults"][label]["sas"].as_array().into_iter().flatten();
     sas.map(|sa| sa["suite"].as_str().expect("a suite").to_owned()).collect()
+}
+
+/// How packets go under every pair at a label: whether in AGGFRAG payloads, and at which constant rate.
+fn carried(world: &World, label: &str) -> Vec<(bool, Option<u64>)> {
+    let status = world.status();
+    let sas = status["vaults"][label]["sas"].as_array().into_iter().flatten();
+    sas.map(|sa| (sa["aggfrag"].as_bool().expect("said"), sa["interval_us"].as_u64())).collect()
 }
 
 /// Every packet that a vault could not open, or let through.
@@ -222,6 +239,7 @@ fn tunnels_in_traffic_begin_to_go_at_a_constant_rate_and_end_to_and_who_comes_me
         (of(HIGH), of(LOW))
     };
     assert_eq!(plan("even"), ("new-keys".into(), "stays".into()));
+    assert_eq!(plan("packed"), ("new-keys".into(), "new-keys".into()));
     let (over, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| carry(&world, "ws1", &over, &rounds));
@@ -232,9 +250,19 @@ fn tunnels_in_traffic_begin_to_go_at_a_constant_rate_and_end_to_and_who_comes_me
         after(2);
         posture(&world, &["set", "even", "--reason", "a drill"]).ok();
         after(2);
-        // Also with another cipher at once.
-        for name in ["default", "both", "default", "even"] {
+        // Also with another cipher at once; and in AGGFRAG payloads as they come.
+        let (each, even, packed) = ((false, None), (true, Some(4_000)), (true, None));
+        for (name, expected) in [
+            ("default", each),
+            ("both", even),
+            ("packed", packed),
+            ("default", each),
+            ("packed", packed),
+            ("even", even),
+        ] {
             posture(&world, &["set", name]).ok();
+            let carried = carried(&world, HIGH);
+            assert!(!carried.is_empty() && carried.iter().all(|one| *one == expected), "{name}: {carried:?}");
             after(2);
         }
         over.store(true, Ordering::Relaxed);
@@ -285,6 +313,11 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     );
     assert!(fetch().ok().contains(LOW));
 
+    // It knows no AGGFRAG payloads: it gets new keys, and its packets go as before.
+    posture(&world, &["set", "packed"]).ok();
+    assert_eq!(carried(&world, LOW), [(false, None)]);
+    assert!(fetch().ok().contains(LOW));
+
     // Its IKE SA was agreed by another curve: it gets other keys first, and then its child does.
     posture(&world, &["set", "curve"]).ok();
     let sas = swan.sas();
@@ -323,7 +356,8 @@ fn stacks(world: &World) -> [usize; 3] {
 }
 
 #[test]
-fn a_posture_has_two_stacks_agree_at_its_label_from_when_it_is_acknowledged_and_the_other_label_goes_on() {
+fn a_posture_has_two_stacks_agree_or_more_workers_at_its_label_from_when_it_is_acknowledged_and_the_other_label_goes_on()
+ {
     let mut world = World::up("two", SITE, &["ws1", "ws2"]);
     for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", OTHER)] {
         world.login(workstation, user).ok();
@@ -349,6 +383,7 @@ fn a_posture_has_two_stacks_agree_at_its_label_from_when_it_is_acknowledged_and_
                 ("two", "chacha20-poly1305", two),
                 ("again", "aes-128-gcm", two),
                 ("default", "aes-256-gcm", one),
+                ("many", "aes-256-gcm", [0, 0, 4]),
                 ("two", "chacha20-poly1305", two),
             ] {
                 let before = rounds.each_ref().map(|one| one.load(Ordering::Relaxed));

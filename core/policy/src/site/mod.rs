@@ -294,10 +294,17 @@ impl Site {
         Keying { ciphers: self.ciphers_under(posture).to_vec(), exchanges, key_life }
     }
 
-    /// What a session's tunnel must have where this posture counts: what was asked for it, and the posture's constant rate.
-    pub fn protected_under(&self, protected: &Protected, posture: Option<&Posture>) -> Protected {
-        let interval = posture.filter(|posture| posture.is_constant()).map(|_| self.vault.interval());
-        Protected { interval: protected.interval.or(interval), ..protected.clone() }
+    /// What a session's tunnel at a label must have where this posture counts: what was asked for it, and how packets go there.
+    pub fn protected_under(
+        &self,
+        label: &Label,
+        protected: &Protected,
+        posture: Option<&Posture>,
+    ) -> Protected {
+        let by_posture = posture.filter(|posture| posture.is_constant()).map(|_| self.vault.interval());
+        let interval = protected.interval.or(self.vault.constant_interval(label)).or(by_posture);
+        let aggregates = self.vault.aggregates(label) || posture.is_some_and(Posture::aggregates);
+        Protected { interval, aggfrag: interval.is_none() && aggregates, ..protected.clone() }
     }
 
     /// What stands at a label's tunnel where this posture counts.
@@ -307,7 +314,18 @@ impl Site {
         }
         let aead = posture.and_then(Posture::aead).unwrap_or(self.vault.aead);
         let poll = posture.and_then(Posture::poll).unwrap_or(self.vault.poll);
-        VaultKind::One { aead, poll }
+        // Each has a rate of its own, and when it begins would show.
+        let is_even = self.vault.constant_interval(label).is_some();
+        let workers = posture.and_then(Posture::workers).filter(|_| !is_even);
+        let workers = workers.unwrap_or(if is_even { 1 } else { self.vault.workers });
+        VaultKind::One { aead, poll, workers }
+    }
+
+    /// The most workers that a label's vault may have, whatever posture counts: so many slots it has.
+    pub fn slots_at(&self, label: &Label) -> u16 {
+        let postures = self.postures.iter().filter(|posture| posture.covers(label)).map(Some);
+        let workers = postures.chain([None]).map(|posture| self.vault_under(label, posture).workers());
+        workers.max().unwrap_or(1)
     }
 
     /// The same where these are in force; `None`: nobody has said which are, and any counts in which stacks must agree.

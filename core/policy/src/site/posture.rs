@@ -14,6 +14,7 @@ use super::protection::Protection;
 use super::quantity::duration;
 use super::read::{Reader, Table};
 use super::reference;
+use super::server::MAX_SLOTS;
 use super::values::{NAME, key_life, names, quantity};
 use super::vault::{self, AeadLibrary, Vault, overlap, ranges};
 use crate::label::{Label, Range};
@@ -27,15 +28,17 @@ const FOLLOW: Duration = Duration::from_secs(10);
 const FOLLOWS: std::ops::RangeInclusive<u64> = 2_000..=60_000;
 
 /// What a posture can say; it says some of it.
-const SAYS: [&str; 12] = [
+const SAYS: [&str; 14] = [
     "ciphers",
     "exchanges",
     "ml-kem",
     "key-life",
     "constant-rate",
+    "aggfrag",
     "agree",
     "aead",
     "poll",
+    "workers",
     "people",
     "hosts",
     "layers",
@@ -57,9 +60,11 @@ pub struct Posture {
     services: Option<BTreeSet<ServiceName>>,
     key_life: Option<Duration>,
     constant: bool,
+    aggfrag: bool,
     agree: bool,
     aead: Option<AeadLibrary>,
     poll: Option<Duration>,
+    workers: Option<u16>,
     follow: Duration,
 }
 
@@ -117,6 +122,11 @@ impl Posture {
         self.constant
     }
 
+    /// Whether packets go in AGGFRAG payloads (RFC 9347) where the peer takes them; else as without it.
+    pub fn aggregates(&self) -> bool {
+        self.aggfrag
+    }
+
     /// Whether two stacks must agree about every packet; else as without it.
     pub fn agrees(&self) -> bool {
         self.agree
@@ -130,6 +140,11 @@ impl Posture {
     /// The longest time for which a vault looks for more before it sleeps; `None`: it does not say.
     pub fn poll(&self) -> Option<Duration> {
         self.poll
+    }
+
+    /// How many processes of a label's vault work side by side, 1 to 16; `None`: it does not say.
+    pub fn workers(&self) -> Option<u16> {
+        self.workers
     }
 
     /// How long workstations have to agree on new keys.
@@ -181,7 +196,7 @@ pub(super) fn read(
             fits(reader, keys, one, vault, protections);
         }
         if root.get("federation").is_some() {
-            fits_several_servers(reader, keys, vault, one);
+            fits_several_servers(reader, keys, (vault, &read), one);
         }
     }
     Some(read)
@@ -216,8 +231,11 @@ fn posture(
     let ml_kem = only_on(reader, keys, "ml-kem", "ML-KEM");
     let key_life = key_life(reader, keys);
     let constant = only_on(reader, keys, "constant-rate", "constant rate");
+    let aggfrag = only_on(reader, keys, "aggfrag", "AGGFRAG");
     let agree = only_on(reader, keys, "agree", "stack");
     let (aead, poll) = (vault::aead(reader, keys), vault::poll(reader, keys));
+    let slots = draft.server.as_ref().map_or(MAX_SLOTS, |server| server.slots);
+    let workers = vault::workers(reader, keys, slots);
     let users = draft.users.whole.then(|| draft.users.read.iter().map(|user| &user.name.value));
     let people = names(reader, keys, "people", ("user", users));
     let hosts = draft.hosts.whole.then(|| draft.hosts.read.iter().map(|host| &host.name.value));
@@ -235,7 +253,8 @@ fn posture(
     let labels = labels?.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
     let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);
     let (name, ciphers, exchanges, ml_kem) = (name?, ciphers?, exchanges?, ml_kem?);
-    let (key_life, constant, agree, aead, poll) = (key_life?, constant?, agree?, aead?, poll?);
+    let (key_life, constant, aggfrag, agree) = (key_life?, constant?, aggfrag?, agree?);
+    let (aead, poll, workers) = (aead?, poll?, workers?);
     let follow = Duration::from_millis(follow?);
     Some(Posture {
         name,
@@ -249,9 +268,11 @@ fn posture(
         services,
         key_life,
         constant,
+        aggfrag,
         agree,
         aead,
         poll,
+        workers,
         follow,
     })
 }
@@ -281,7 +302,12 @@ fn only_on(reader: &mut Reader<'_>, keys: &Table<'_>, key: &str, what: &str) -> 
 }
 
 /// What a posture must be like where the site has several servers.
-fn fits_several_servers(reader: &mut Reader<'_>, keys: &Table<'_>, vault: Option<&Vault>, posture: &Posture) {
+fn fits_several_servers(
+    reader: &mut Reader<'_>,
+    keys: &Table<'_>,
+    (vault, all): (Option<&Vault>, &[Posture]),
+    posture: &Posture,
+) {
     if posture.agree {
         let what = "a posture of a federation has redundant stacks, which keep no lease";
         reader.problem(ProblemKind::Overlap, &keys.span(), what, "take `agree` out");
@@ -295,9 +321,14 @@ fn fits_several_servers(reader: &mut Reader<'_>, keys: &Table<'_>, vault: Option
         let remedy = format!("write `follow = \"{}s\"` or more, or leave it out", FOLLOW.as_secs());
         reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, remedy);
     }
-    if vault.is_some_and(|vault| overlap(&vault.aggfrag, posture.labels.as_deref())) {
-        let what = "`[vault] aggfrag` has labels of this posture, and with several servers one does not know whether a workstation that \
-                    asks for AGGFRAG payloads has heard of the constant rate";
+    let shares = |other: &Posture| {
+        let overlap = |ranges: &Vec<Range>| overlap(ranges, posture.labels.as_deref());
+        other.aggfrag && other.labels.as_ref().is_none_or(overlap)
+    };
+    if vault.is_some_and(|vault| overlap(&vault.aggfrag, posture.labels.as_deref())) || all.iter().any(shares)
+    {
+        let what = "`aggfrag`, of `[vault]` or a posture, has labels of this posture, and with several servers one does not know whether a \
+                    workstation that asks for AGGFRAG payloads has heard of the constant rate";
         let remedy = "take these labels out of `aggfrag`, or `constant-rate` out of the posture";
         reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
     }
@@ -311,45 +342,46 @@ fn fits(
     vault: &Vault,
     protections: &[Protection],
 ) {
-    let Posture { constant, agree, .. } = *posture;
+    let Posture { constant, aggfrag, agree, aead, poll, workers, .. } = *posture;
     let has = |ranges: &[Range]| overlap(ranges, posture.labels.as_deref());
-    let mut refuse = |what: &str, remedy: &str| {
-        reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
-    };
+    let mut constants = protections.iter().filter(|one| one.constant);
+    let may_be_constant = has(&vault.constant) || constants.any(|one| one.labels.as_deref().is_none_or(has));
+    let agrees = agree || has(&vault.agree);
     let without = "take one of the two out, or give the posture `labels` without these";
-    if constant && (agree || has(&vault.agree)) {
-        refuse(
+    let faults = [
+        (
+            constant && agrees,
             "`agree`, here or in `[vault]`, is for labels of this posture, and stacks that must agree know no constant rate",
             without,
-        );
-    }
-    let by_asking = || {
-        let mut constant = protections.iter().filter(|one| one.constant);
-        constant.any(|one| one.labels.as_deref().is_none_or(has))
-    };
-    if agree && (has(&vault.aggfrag) || has(&vault.constant) || by_asking()) {
-        refuse(
-            "`aggfrag` or `constant-rate`, of `[vault]` or a protection, is for labels of this posture, and stacks that must agree know no AGGFRAG",
+        ),
+        (
+            aggfrag && agrees || agree && (has(&vault.aggfrag) || may_be_constant),
+            "`agree` and `aggfrag` or `constant-rate`, of it, `[vault]` or a protection, are for labels of this posture, and stacks that must agree know no AGGFRAG",
             without,
-        );
-    }
-    if (agree || has(&vault.agree)) && (posture.aead.is_some() || posture.poll.is_some()) {
-        refuse(
-            "`agree`, here or in `[vault]`, is for labels of this posture, and leaves neither `aead` nor `poll` to choose",
+        ),
+        (
+            aggfrag && vault.has_second_tunnel(),
+            "`layers` has \"quic\", in `[vault]` or at a host, whose datagrams have no room for AGGFRAG payloads",
+            "take \"quic\" out of `layers`, or `aggfrag` out of the posture",
+        ),
+        (
+            agrees && (aead.is_some() || poll.is_some() || workers.is_some()),
+            "`agree`, here or in `[vault]`, is for labels of this posture, and leaves neither `aead` nor `poll` nor `workers` to choose",
             without,
-        );
-    }
-    if agree && vault.beside {
-        refuse(
+        ),
+        (
+            agree && vault.beside,
             "some hosts have a second tunnel, and stacks that must agree do not know which",
             "take `agree` out, or \"quic\" out of the hosts' `layers`",
-        );
-    }
-    if agree && vault.workers > 1 {
-        refuse(
-            "`[vault] workers` are several, and stacks that must agree are two",
-            "write `workers = 1`, or take `agree` out",
-        );
+        ),
+        (
+            workers.is_some_and(|workers| workers > 1) && (constant || may_be_constant),
+            "`constant-rate`, here, in `[vault]` or of a protection, is for labels of this posture, and each of several workers would have a rate of its own",
+            "write `workers = 1`, or give the posture `labels` without these",
+        ),
+    ];
+    for (_, what, remedy) in faults.into_iter().filter(|(is_so, ..)| *is_so) {
+        reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
     }
     if constant {
         super::protection::fits_a_rate(reader, keys, vault);

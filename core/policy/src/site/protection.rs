@@ -57,6 +57,8 @@ pub struct Protected {
     pub key_life: Option<Duration>,
     /// Its packets are of one size and leave at this interval, each way, whether there is something to send or not.
     pub interval: Option<Duration>,
+    /// Its packets go in AGGFRAG payloads (RFC 9347) where its peer takes them, as they come. No protection asks for it.
+    pub aggfrag: bool,
 }
 
 impl Protected {

@@ -637,10 +637,16 @@ pub(super) const POSTURE: Section = Section {
             "Packets have one size and leave at `[vault] constant-rate-packets`, whatever there is to send. Workstations are told over the trusted path; what goes otherwise is gone before the change is acknowledged. With `[federation]`, where `follow` is 10 s or more and at labels that are not in `[vault] aggfrag`.",
         ),
         may(
+            "aggfrag",
+            "true",
+            "what the label has",
+            "Packets go in AGGFRAG payloads, as with `[vault] aggfrag`, where the client takes them, which workstations with levee do. The longest inner packet stays as it is without the posture.",
+        ),
+        may(
             "agree",
             "true",
             "what the label has",
-            "Two stacks must agree about every packet, as with `[vault] agree`. The label's vault ends for it, and another begins: its tunnels agree on new keys, and packets of that moment are lost. Not with `[federation]`, nor with several `[vault] workers`.",
+            "Two stacks must agree about every packet, as with `[vault] agree`. The label's vault ends for it, and another begins: its tunnels agree on new keys, and packets of that moment are lost. Not with `[federation]`.",
         ),
         may(
             "aead",
@@ -653,6 +659,12 @@ pub(super) const POSTURE: Section = Section {
             "a time from \"0us\" to \"10ms\"",
             "that of `[vault]`",
             "A vault looks for more packets at most this long before it sleeps. Another vault begins for it, as with `agree`.",
+        ),
+        may(
+            "workers",
+            "a number from 1 to 16",
+            "that of `[vault]`",
+            "How many processes of a label's vault work side by side. Another vault begins for it, as with `agree`. A label has as many of the server's `slots` as it may have workers.",
         ),
         may(
             "people",

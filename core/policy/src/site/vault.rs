@@ -67,19 +67,29 @@ pub enum VaultKind {
         aead: AeadLibrary,
         /// The longest time for which it looks for more before it sleeps.
         poll: Duration,
+        /// How many processes work side by side, 1 to 16.
+        workers: u16,
     },
 }
 
 impl Default for VaultKind {
     fn default() -> Self {
-        Self::One { aead: AeadLibrary::default(), poll: POLL }
+        Self::One { aead: AeadLibrary::default(), poll: POLL, workers: 1 }
     }
 }
 
 impl VaultKind {
+    /// How many processes work side by side, each with a slot, a TUN queue and associations of its own; a gate is one.
+    pub fn workers(&self) -> u16 {
+        match self {
+            Self::Agreeing => 1,
+            Self::One { workers, .. } => *workers,
+        }
+    }
+
     /// The same as arguments of its program; what is not said is left out.
     pub fn arguments(&self) -> Vec<String> {
-        let Self::One { aead, poll } = self else { return Vec::new() };
+        let Self::One { aead, poll, .. } = self else { return Vec::new() };
         let mut arguments = Vec::new();
         let named = Vault::LIBRARIES.into_iter().find(|(_, library)| library == aead);
         if let Some((name, _)) = named.filter(|_| *aead != AeadLibrary::Fastest) {
@@ -155,12 +165,6 @@ impl Vault {
         self.aead
     }
 
-    /// How many processes work at a label, side by side, 1 to 16; 1, unless the site says otherwise, and where two stacks
-    /// must agree or the rate is constant: each worker has a rate of its own, and when it begins would show.
-    pub fn workers(&self, label: &Label) -> u16 {
-        if self.agrees(label) || self.constant_interval(label).is_some() { 1 } else { self.workers }
-    }
-
     /// Whether some label has two stacks.
     pub fn agrees_anywhere(&self) -> bool {
         !self.agree.is_empty()
@@ -198,7 +202,7 @@ impl Vault {
         }
     }
 
-    /// `slots` is how many the server has: each worker takes one.
+    /// `slots` is how many the server has.
     pub(super) fn read(
         reader: &mut Reader<'_>,
         root: &Table<'_>,
@@ -210,11 +214,7 @@ impl Vault {
         let aead = aead(reader, &keys);
         let layers = layers(reader, &keys);
         let poll = poll(reader, &keys);
-        let workers = match keys.get("workers") {
-            None => Some(1),
-            Some(value) => reader.integer(value, "workers", 1..=MOST_WORKERS.min(u64::from(slots))),
-        };
-        let workers = workers.and_then(|workers| u16::try_from(workers).ok());
+        let workers = workers(reader, &keys, slots);
         let agree = ranges(reader, &keys, "agree", vocabulary);
         let aggfrag = ranges(reader, &keys, "aggfrag", vocabulary);
         let mtu = match keys.get("aggfrag-mtu") {
@@ -235,7 +235,7 @@ impl Vault {
             beside: false,
             aead: aead?.unwrap_or_default(),
             poll: poll?.unwrap_or(POLL),
-            workers: workers?,
+            workers: workers?.unwrap_or(1),
             agree: values(agree),
             aggfrag: values(aggfrag),
             aggfrag_mtu: u16::try_from(mtu?).ok()?,
@@ -302,6 +302,13 @@ pub(super) fn poll(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<Option<D
     let longest = u64::try_from(LONGEST_POLL.as_micros()).unwrap_or(0);
     let poll = quantity(reader, value, "poll", read, 0..=longest, "a time from \"0us\" to \"10ms\"")?;
     Some(Some(Duration::from_micros(poll)))
+}
+
+/// `workers`, where it stands. `slots` is how many the server has: each takes one.
+pub(super) fn workers(reader: &mut Reader<'_>, keys: &Table<'_>, slots: u16) -> Option<Option<u16>> {
+    let Some(value) = keys.get("workers") else { return Some(None) };
+    let workers = reader.integer(value, "workers", 1..=MOST_WORKERS.min(u64::from(slots)))?;
+    Some(Some(u16::try_from(workers).ok()?))
 }
 
 /// `layers`: the innermost first. ESP is always there, since labels are its.

@@ -85,7 +85,7 @@ impl Server {
 
     fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
         framed::has_slot(&self.site, name)?;
-        let workers = self.site.label(name).map_or(1, |label| self.site.vault().workers(&label));
+        let workers = self.site.label(name).map_or(1, |label| self.site.slots_at(&label));
         let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
             Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
         })?;
