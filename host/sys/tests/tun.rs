@@ -53,7 +53,9 @@ fn a_queue_that_is_detached_is_given_no_packet_until_it_is_attached_again() {
     let socket = ns::in_net(space.as_fd(), || UdpSocket::bind("10.9.0.1:0")).unwrap().unwrap();
     // Datagrams of 64 flows: how many each queue has.
     let spread = |queues: &[tun::Queue; 2]| {
-        (0..64).for_each(|port| drop(socket.send_to(b"levee", ("10.9.0.2", 5_000 + port)).unwrap()));
+        for port in 5_000..5_064 {
+            socket.send_to(b"levee", ("10.9.0.2", port)).unwrap();
+        }
         queues.each_ref().map(|queue| {
             let mut buffer = [0; 200];
             let reads = std::iter::from_fn(|| rustix::io::read(queue.as_fd(), &mut buffer).ok());
