@@ -32,6 +32,8 @@ const OVERLAP: Duration = Duration::from_secs(5);
 pub(crate) const MOVED_OVERLAP: Duration = Duration::from_secs(1);
 /// A child younger than this may not be in its vault yet.
 const YOUNG: Duration = Duration::from_secs(1);
+/// How long a peer whose packets are to go otherwise has to come by itself, before the server replaces what it has.
+const COMES: Duration = Duration::from_secs(1);
 /// How long to wait before a rekeying that failed is tried again.
 const REKEY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -171,6 +173,22 @@ impl Children {
     fn goes_otherwise(&self, inbound: u32) -> bool {
         let child = self.all.get(&inbound);
         child.is_some_and(|child| self.record(child.session).is_some_and(|it| it.carriage != child.carriage))
+    }
+
+    /// Whether a child's session has another whose packets go as they may now: then it is on its way out.
+    fn is_followed(&self, inbound: u32) -> bool {
+        let session = self.all.get(&inbound).and_then(|child| self.sessions.get(&child.session));
+        let mut others = session.into_iter().flat_map(|held| &held.children);
+        let goes =
+            |spi: &u32| !self.goes_otherwise(*spi) && self.all.get(spi).is_some_and(|child| !child.stale);
+        self.goes_otherwise(inbound) && others.any(goes)
+    }
+
+    /// Whether a child may be replaced by one that its peer did not ask for: it does not hold for a constant rate, which both must know of.
+    fn may_follow(&self, inbound: u32) -> bool {
+        let session = self.all.get(&inbound).map(|child| child.session);
+        let record = session.and_then(|session| self.record(session));
+        record.is_some_and(|record| record.carriage.suits(false))
     }
 
     /// A session's label.
@@ -512,6 +530,9 @@ impl Keyer {
     /// Replaces a child's keys.
     pub(crate) fn rekey(&mut self, inbound: u32) {
         let Some(child) = self.children.all.get(&inbound).filter(|child| !child.stale) else { return };
+        if self.children.is_followed(inbound) {
+            return;
+        }
         let (ike, session, label) = (child.ike, child.session, child.label.clone());
         // Its turn comes when the IKE SA has other keys.
         if !self.suits(ike, &label) {
@@ -570,9 +591,12 @@ impl Keyer {
             if let (Some(life), Some(child)) = (key_life, self.children.all.get(&inbound)) {
                 self.at(life.saturating_sub(now.saturating_sub(child.made)), Timer::Expire(inbound));
             }
-            // What goes as its session's packets do not any more is not replaced by its like.
+            // What goes as its session's packets do not any more is not replaced by its like: workstations come by themselves. Another
+            // client knows nothing of it.
             if !self.children.goes_otherwise(inbound) {
                 self.rekey(inbound);
+            } else if self.place == Place::Server && self.children.may_follow(inbound) {
+                self.at(COMES, Timer::Rekey(inbound));
             }
         }
     }

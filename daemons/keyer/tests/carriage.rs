@@ -130,3 +130,28 @@ fn keys_whose_packets_may_not_go_as_they_do_are_not_replaced_by_their_like() {
     assert_eq!(deleted(&pair.at_workstation), here.inbound.0);
     assert_eq!(deleted(&pair.secret), there.inbound.0);
 }
+
+#[test]
+fn who_is_told_nothing_of_aggfrag_has_other_keys_soon_and_who_comes_with_it_keeps_them() {
+    let packed = || KeyRecord { carriage: Carriage::Aggfrag, ..record(1, "SECRET") };
+    let narrowed = |server: &Keyer| {
+        server.tell(&ToKeyer::Renew(packed()));
+        let ciphers = vec![Cipher::ChaCha20Poly1305];
+        server.tell(&ToKeyer::Keying(label("SECRET"), Keying { ciphers, ..keying(&ALL, false) }));
+    };
+    // Nobody has told the client.
+    let (pair, there, _) = Pair::agreed();
+    narrowed(&pair.server);
+    assert!(silent(&pair.secret, MOMENT), "a workstation would come by itself");
+    let new = keys(&pair.secret);
+    assert_eq!((new.aggregation, new.cipher), (None, Cipher::ChaCha20Poly1305));
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    // It comes with it.
+    let (pair, there, _) = Pair::agreed();
+    narrowed(&pair.server);
+    pair.connect(packed());
+    pair.answer("SECRET", Some(packed()));
+    assert!(keys(&pair.secret).aggregation.is_some());
+    assert_eq!(deleted(&pair.secret), there.inbound.0);
+    assert!(silent(&pair.secret, Duration::from_secs(2)), "what it has is not replaced once more");
+}
