@@ -407,15 +407,11 @@ fn what_is_wrong_with_several_servers_is_told() {
         ("\n[federation]", "\n[vault]\nagree = [\"LOW\"]\n[federation]", "has redundant stacks"),
         ("\n[f", "\n[[posture]]\nname='a'\nagree=true\n[f", "redundant stacks, which keep no lease"),
         ("\n[f", "\n[[posture]]\nname='a'\nconstant-rate=true\nfollow='9s'\n[f", "from one of them"),
-        (
-            "\n[f",
-            "\n[[posture]]\nname='a'\nconstant-rate=true\n[vault]\naggfrag=['LOW']\n[f",
-            "`[vault]` or a posture",
-        ),
+        ("\n[f", "\n[[posture]]\nname='a'\nconstant-rate=true\n[vault]\naggfrag=['LOW']\n[f", "or a posture"),
         (
             "\n[f",
             "\n[[posture]]\nname='a'\nconstant-rate=true\n[[posture]]\nname='b'\naggfrag=true\n[f",
-            "`[vault]` or a posture",
+            "or a posture",
         ),
     ] {
         let text = format!("{SOUND}{FEDERATION}");

@@ -645,22 +645,14 @@ fn a_constant_rate_is_told_to_keyer_and_workstation_and_acknowledged_when_nothin
 #[test]
 fn aggfrag_payloads_are_told_to_keyer_and_workstation_and_come_and_go_with_the_posture() {
     let (mut server, _) = Server::new();
-    let told_of = |said: &[Output]| {
-        said.iter().find_map(|one| match one {
-            Output::Renew(record) => Some((record.protected.aggfrag, record.protected.interval.is_some())),
-            _ => None,
-        })
-    };
     // A constant rate goes in AGGFRAG payloads of its own kind.
-    for (posture, expected) in
-        [(Some("packed"), (true, false)), (Some("even"), (false, true)), (None, (false, false))]
-    {
+    for (posture, expected) in [(Some("packed"), true), (Some("even"), false), (None, false)] {
         let said = server.wish(posture, None);
-        assert_eq!((told_of(&said), answer(&said)), (Some(expected), None), "{said:?}");
-        let client = |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Renew(tunnel)) if (tunnel.aggfrag, tunnel.interval.is_some()) == expected);
-        assert!(said.iter().any(client), "{said:?}");
-        let (number, _) = told(&said).unwrap();
-        assert_eq!(answer(&server.moved(number, vec![])), Some(Ok(())));
+        let keyer = |one: &Output| matches!(one, Output::Renew(to) if to.protected.aggfrag == expected);
+        let client =
+            |one: &Output| matches!(one, Output::Reply(CLIENT, Reply::Renew(to)) if to.aggfrag == expected);
+        assert!(said.iter().any(keyer) && said.iter().any(client), "{posture:?}: {said:?}");
+        assert_eq!(answer(&server.moved(told(&said).unwrap().0, vec![])), Some(Ok(())));
     }
 }
 

@@ -266,17 +266,14 @@ impl RunningLabel {
     /// The kernel's.
     pub fn begin_vault(&mut self, kind: VaultKind) -> std::io::Result<()> {
         let most = if kind == VaultKind::Agreeing { Offload::None } else { Offload::TcpAndUdp };
-        let workers = usize::from(kind.workers());
+        let workers = kind.workers().into();
         (self.vault, self.vault_starts) = (Some(kind), self.vault_starts + 1);
-        for (number, queue) in self.tuns.iter_mut().enumerate() {
-            tun::attach(queue, number < workers)?;
-        }
-        self.tuns.iter_mut().take(workers).try_for_each(|queue| tun::limit_offload(queue, most))
+        tun::share(&mut self.tuns, workers, most)
     }
 
     /// The number of every worker of its vault.
     pub fn workers(&self) -> impl Iterator<Item = u16> + use<> {
-        0..self.vault.as_ref().map_or(0, VaultKind::workers)
+        (0..).take(self.vault.as_ref().map_or(self.slots.len(), |kind| kind.workers().into()))
     }
 
     /// The label's own store, where the host has it.

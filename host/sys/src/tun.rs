@@ -137,11 +137,17 @@ pub fn limit_offload(queue: &mut Queue, most: Offload) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the kernel give packets to this queue, or none, as one of several of its device. A device's last is not taken from it.
+/// Has the kernel give packets to the first so many of a device's queues, with as much left to their readers as it can of `most`, and
+/// to the others none.
 ///
 /// # Errors
-/// The kernel's: `EINVAL` for the only queue of a device.
-pub fn attach(queue: &mut Queue, attached: bool) -> io::Result<()> {
+/// The kernel's.
+pub fn share(queues: &mut [Queue], among: usize, most: Offload) -> io::Result<()> {
+    queues.iter_mut().enumerate().try_for_each(|(number, queue)| attach(queue, number < among))?;
+    queues.iter_mut().take(among).try_for_each(|queue| limit_offload(queue, most))
+}
+
+fn attach(queue: &mut Queue, attached: bool) -> io::Result<()> {
     if queue.attached == attached {
         return Ok(());
     }

@@ -64,10 +64,12 @@ fn a_queue_that_is_detached_is_given_no_packet_until_it_is_attached_again() {
         })
     };
     assert!(spread(&queues).iter().all(|count| *count > 0), "both are given some");
-    tun::attach(&mut queues[1], false).unwrap();
-    tun::attach(&mut queues[1], false).unwrap();
-    assert_eq!(spread(&queues), [64, 0]);
-    tun::attach(&mut queues[1], true).unwrap();
+    let most = queues[0].offload();
+    for _ in 0..2 {
+        tun::share(&mut queues, 1, most).unwrap();
+        assert_eq!(spread(&queues), [64, 0]);
+    }
+    tun::share(&mut queues, 2, most).unwrap();
     let again = spread(&queues);
     assert!(again.iter().all(|count| *count > 0) && again.iter().sum::<usize>() == 64, "{again:?}");
 }

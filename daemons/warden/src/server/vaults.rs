@@ -78,8 +78,7 @@ impl Server {
     /// Whether every worker of a label's vault is at work.
     pub(super) fn is_vault_ready(&self, name: &LabelName) -> bool {
         let ready = |worker| self.processes.get(&Key::vault(name, worker)).is_some_and(|p| p.ready);
-        let label = self.labels.get(name).filter(|label| label.vault.is_some());
-        label.is_some_and(|label| label.workers().all(ready))
+        self.labels.get(name).is_some_and(|label| label.workers().all(ready))
     }
 
     /// Kills every worker of a label's vault; whether there was one.
@@ -92,9 +91,9 @@ impl Server {
         if !self.is_vault_ready(name) {
             return;
         }
-        let Some(label) = self.labels.get_mut(name) else { return };
-        let slots: Vec<u16> = label.workers().filter_map(|one| Some(label.worker(one)?.0)).collect();
-        for (group, slot) in self.tunnels.iter().flat_map(|g| slots.iter().map(move |s| (g, *s))) {
+        let Some(label) = self.labels.get(name) else { return };
+        let slots = label.workers().filter_map(|one| Some(label.worker(one)?.0));
+        for (slot, group) in slots.flat_map(|slot| self.tunnels.iter().map(move |group| (slot, group))) {
             if let Err(e) = group.admit(slot) {
                 log!("{name}: its slot cannot be opened: {e}");
                 return;
