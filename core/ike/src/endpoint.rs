@@ -192,6 +192,14 @@ impl Endpoint {
         }
     }
 
+    /// The established IKE SA that a datagram says it is for. Anybody can say so: what comes of it shows when it is handled.
+    pub fn whose(&self, datagram: &[u8], path: Path) -> Option<IkeId> {
+        let message = if path.marker { datagram.strip_prefix(&[0; 4])? } else { datagram };
+        let (header, _) = Header::parse(message).ok()?;
+        let sa = self.sas.get(if header.from_initiator { &header.spi_r } else { &header.spi_i })?;
+        (matches!(sa.state, State::Established(_)) && sa.peer_spi_fits(&header)).then_some(sa.id)
+    }
+
     /// How long the datagram took that was handled last. Of a stranger's it counts: they have a part of the time, whatever they ask for.
     pub fn took(&mut self, time: Duration, now: Now) {
         if self.strange {

@@ -223,9 +223,20 @@ impl Keyer {
             };
             for datagram in datagrams {
                 let now = self.now();
+                let host = self.endpoint.whose(datagram, path).and_then(|ike| self.server.host_of(ike));
+                if host.is_some_and(|host| self.server.shares.is_spent(host, now.monotonic)) {
+                    // It is lost: whoever means it says it again.
+                    self.count("IKE: what a host says that has had its part of the time");
+                    continue;
+                }
+                let host = host.cloned();
                 self.endpoint.handle(datagram, path, now, &mut self.random);
                 let after = self.now();
-                self.endpoint.took(after.monotonic.saturating_sub(now.monotonic), after);
+                let took = after.monotonic.saturating_sub(now.monotonic);
+                self.endpoint.took(took, after);
+                if let Some(host) = host {
+                    self.server.shares.spend(&host, took, after.monotonic);
+                }
                 self.drive();
             }
         }

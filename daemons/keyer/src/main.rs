@@ -14,6 +14,7 @@ mod exchanges;
 mod keyer;
 mod net;
 mod server;
+mod shares;
 mod signer;
 mod source;
 mod start;

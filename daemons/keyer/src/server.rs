@@ -2,6 +2,7 @@
 
 use crate::accreditation;
 use crate::keyer::Keyer;
+use crate::shares::Shares;
 use crate::start::revocations;
 use levee_ike::{
     CertificateError, ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress,
@@ -50,6 +51,7 @@ pub struct Server {
     /// The established IKE SAs, and whose they are.
     peers: BTreeMap<IkeId, (HostName, PeerCertificate)>,
     by_host: BTreeMap<HostName, BTreeSet<IkeId>>,
+    pub(crate) shares: Shares,
     asked: BTreeMap<u64, Asked>,
     tickets: u64,
     /// The hosts that have come with the newer of two PPKs.
@@ -59,6 +61,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Whose IKE SA this is.
+    pub fn host_of(&self, ike: IkeId) -> Option<&HostName> {
+        self.peers.get(&ike).map(|(host, _)| host)
+    }
+
     /// Takes out every question that sessiond has not answered.
     pub fn unanswered(&mut self) -> Vec<RequestId> {
         std::mem::take(&mut self.asked).into_values().map(|asked| asked.request).collect()

@@ -1,13 +1,14 @@
-//! A host that has, or had, a certificate of the site, and answers nothing of what the server asks: neither the end of an IKE SA nor anything
-//! before it.
+//! A host that has, or had, a certificate of the site, and answers nothing of what the server asks, neither the end of an IKE SA nor anything
+//! before it; or asks without a pause.
 
 mod world;
 
 use levee_hostile::resident;
-use levee_ike::{Childless, Event, Identity};
+use levee_ike::{Childless, Event, Identity, IkeProposal, KeyExchange};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};
 use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
 use levee_ipc::warden::Place;
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use world::*;
 
@@ -130,4 +131,48 @@ fn of_a_host_that_was_enrolled_anew_what_its_new_certificate_has_goes_on() {
     let told = std::iter::from_fn(|| readable(&vault, MOMENT).then(|| next::<KeyerToVault>(&vault)));
     let erased = |told: &KeyerToVault| matches!(told, KeyerToVault::Delete { spi } if *spi == of_its_own);
     assert!(!told.into_iter().any(|told| erased(&told)));
+}
+
+#[test]
+fn a_host_that_has_its_ike_sas_replaced_without_a_pause_takes_a_part_of_the_time() {
+    let authority = Authority::new();
+    let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
+    let host = authority.identity("ws1", Some(RANGE));
+    let pid = server.process.pid.as_raw_nonzero().get();
+    let ran = || {
+        let said = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
+        Duration::from_nanos(said.split(' ').next().unwrap().parse().unwrap())
+    };
+    let costly = || {
+        let all = [KeyExchange::P384];
+        vec![IkeProposal { key_exchange: all.to_vec(), ..IkeProposal::default() }]
+    };
+    let (began, over) = (Barrier::new(5), Instant::now() + Duration::from_secs(5));
+    let taken = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut client = client(&authority, &host, &server);
+            let began = &began;
+            scope.spawn(move || {
+                client.connect_without_child();
+                client.until("an IKE SA", |events| {
+                    events.iter().any(|event| matches!(event, Event::IkeEstablished { .. }))
+                });
+                began.wait();
+                while Instant::now() < over {
+                    client.rekey_ike(costly());
+                    client.until("other keys", |events| {
+                        Instant::now() >= over
+                            || events.iter().any(|event| matches!(event, Event::IkeRekeyed { .. }))
+                    });
+                    client.events.retain(|event| matches!(event, Event::IkeEstablished { .. }));
+                }
+            });
+        }
+        began.wait();
+        let (since, before) = (Instant::now(), ran());
+        std::thread::sleep(Duration::from_secs(3));
+        (ran() - before).as_secs_f64() / since.elapsed().as_secs_f64()
+    });
+    // A sixth, and what costs little. Without a bound four of them have half of it and more, and as much for themselves.
+    assert!(taken < 0.35, "{taken}");
 }
