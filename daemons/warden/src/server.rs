@@ -602,7 +602,7 @@ impl Server {
         for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             drop(group.idle(slot));
         }
-        self.postures.ends(name, &label);
+        self.postures.ends(name);
         if !label.parts() {
             label.kill();
         }

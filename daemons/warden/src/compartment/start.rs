@@ -258,9 +258,7 @@ impl Compartment {
     /// # Errors
     /// It does not listen any more: end it.
     pub fn turn(&mut self, ticket: u64, off: BTreeSet<ServiceName>) -> Result<()> {
-        // One that is being built hears it once it stands.
-        let heard = self.building.unwrap_or_else(Instant::now);
-        self.turned = Some((ticket, heard + EMPTIED));
+        self.turned = Some((ticket, Instant::now() + EMPTIED));
         self.tell(&ToInit::Services { ticket, off }, &[], "turn services off")
     }
 
