@@ -13,7 +13,7 @@ pub(super) struct Postures {
     /// `None`: sessiond has not said so, and the site has some.
     in_force: Option<Vec<PostureName>>,
     /// What sessiond waits for since it has said so last.
-    unkept: Option<Unkept>,
+    pub unkept: Option<Unkept>,
 }
 
 impl Postures {
@@ -27,11 +27,6 @@ impl Postures {
         self.in_force.as_deref()
     }
 
-    /// Whether sessiond waits for something to end.
-    pub fn is_awaited(&self) -> bool {
-        self.unkept.is_some()
-    }
-
     /// A label begins to end. Where it has not said yet that what is off has ended there, that is so once all of it has. What of it begins
     /// after that begins with what is off.
     pub fn ends(&mut self, name: &LabelName) {
@@ -42,7 +37,7 @@ impl Postures {
 
 /// What sessiond waits for.
 #[derive(Debug)]
-struct Unkept {
+pub(super) struct Unkept {
     /// Its number.
     ticket: u64,
     /// Labels that ran then and have not said yet that it is so.
@@ -57,8 +52,7 @@ impl Server {
         self.postures.in_force = Some(names);
         let before = self.postures.unkept.take();
         let mut turning = before.map_or_else(BTreeSet::new, |unkept| unkept.turning);
-        let running: Vec<LabelName> = self.labels.keys().cloned().collect();
-        for name in running {
+        for name in self.labels.keys().cloned().collect::<Vec<_>>() {
             let (Some(label), Some(running)) = (self.site.label(&name), self.labels.get_mut(&name)) else {
                 continue;
             };
