@@ -3,11 +3,16 @@
 mod world;
 
 use levee_ipc::client::Lattice;
+use levee_system::host;
+use rustix::net::SendFlags;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use world::common::PATIENCE;
 use world::{Prod, World};
@@ -258,6 +263,66 @@ fn the_attention_key_leads_to_the_trusted_menu_and_back_while_the_program_runs_o
     assert!(!terminal.text().contains("LATER"));
     terminal.keys(&["Escape"]);
     terminal.shows("LATER");
+}
+
+/// The channel by which what reads the program's terminal speaks to the screen.
+fn readers_channel(terminal: &Terminal) -> OwnedFd {
+    let pid = terminal.tmux(&["display-message", "-p", "#{pane_pid}"]).trim().parse().expect("a number");
+    let of = |process: &host::Process| {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", process.pid)).ok()?.flatten();
+        let links = fds.filter_map(|fd| Some((fd.file_name(), std::fs::read_link(fd.path()).ok()?)));
+        let links: Vec<(String, String)> =
+            links.map(|(fd, to)| (fd.to_string_lossy().into(), to.to_string_lossy().into())).collect();
+        links.iter().find(|(_, to)| to.contains("ptmx"))?;
+        let (fd, _) = links.iter().find(|(_, to)| to.starts_with("socket:"))?;
+        let pidfd = pidfd_open(Pid::from_raw(process.pid.cast_signed())?, PidfdFlags::empty()).ok()?;
+        pidfd_getfd(pidfd, fd.parse().ok()?, PidfdGetfdFlags::empty()).ok()
+    };
+    let confined = |one: &host::Process| one.status("Seccomp") == "2";
+    host::below(pid).iter().filter(|one| confined(one)).find_map(of).expect("a reader")
+}
+
+#[test]
+fn a_reader_that_is_taken_over_and_speaks_without_end_keeps_nobody_from_the_menu_and_ends_with_its_program() {
+    let world = World::new();
+    let own = Terminal::new(&world);
+    own.sign_on();
+    own.open("SECRET");
+    let program = "read line; exit 3";
+    let run = format!(
+        "{} --socket {} run -- /bin/sh -c '{program}'; echo status $?; exec sleep 60",
+        env!("CARGO_BIN_EXE_levee-tpe"),
+        world.socket.display()
+    );
+    let once = Terminal::running(&run);
+    once.shows("Ctrl-]: trusted menu");
+    own.keys(&[program, "Enter"]);
+    for terminal in [&once, &own] {
+        let channel = readers_channel(terminal);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // A row of 9,000 empty pieces, which takes longer to read than to say.
+                let row = [&[0, 0, 0xa8, 0x46][..], &[0; 9_000 * 7]].concat();
+                while !over.load(Ordering::Relaxed) {
+                    if rustix::net::send(&channel, &row, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
+                        std::thread::sleep(Duration::from_micros(50));
+                    }
+                }
+            });
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                std::thread::sleep(Duration::from_millis(500));
+                terminal.keys(&["C-]"]);
+                terminal.shows("Return to the program");
+                terminal.keys(&["Escape"]);
+                terminal.until("the program again", |one| !one.text().contains("Return to the program"));
+                terminal.keys(&["Enter"]);
+                terminal.shows("status 3");
+            }));
+            over.store(true, Ordering::Relaxed);
+            result.unwrap_or_else(|why| std::panic::resume_unwind(why));
+        });
+    }
 }
 
 #[test]

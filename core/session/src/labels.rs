@@ -15,6 +15,8 @@ impl Sessions {
             return self.say(Output::Release(label.clone()));
         };
         let next = now.after(PING);
+        // Then it is the same: it is its mediator that begins anew, and what the vault is to close it has been told.
+        let was_up = matches!(used.vault, Vault::Up { .. });
         used.vault = Vault::Up { ping: None, next };
         let sessions = used.sessions.clone();
         self.set_timer(next, Timer::Label(label.clone()));
@@ -23,7 +25,9 @@ impl Sessions {
         for id in sessions {
             match self.sessions.get(&id).map(|session| &session.phase) {
                 Some(Phase::Making { .. } | Phase::Open(_)) => self.tell_vault(id, now),
-                Some(Phase::Closing(Closing { step: Step::Vault(_), .. })) => self.tell_vault_closed(id, now),
+                Some(Phase::Closing(Closing { step: Step::Vault(_), .. })) if !was_up => {
+                    self.tell_vault_closed(id, now);
+                }
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::event::*;
 use crate::federation::Setting;
-use crate::sessions::{NOT_RECORDED, RETRY, Sessions};
+use crate::sessions::{NOT_RECORDED, RETRY, SILENCE, Sessions};
 use crate::state::*;
 use crate::stored::Stored;
 use crate::{SessionId, Time};
@@ -28,6 +28,8 @@ struct Moving {
     began: Time,
     /// When what is left is erased; `None` once that has been said.
     sever: Option<Time>,
+    /// When vaults are killed that have been told so and do not say that it is: they live, and nobody else can be waited for longer.
+    late: Option<Time>,
     /// Vaults that have not answered, and by which number.
     pending: BTreeMap<LabelName, u64>,
     /// Sessions that it does not allow, until nothing of them is left.
@@ -50,6 +52,7 @@ impl Moving {
             name,
             began,
             sever: None,
+            late: None,
             pending: BTreeMap::new(),
             ending: BTreeSet::new(),
             services: None,
@@ -413,9 +416,12 @@ impl Sessions {
         self.tell_keyer_of(label.clone());
     }
 
-    /// `anew`: what there is is to be replaced in any case.
+    /// `anew`: what there is is to be replaced in any case. One that is to answer already answers by the same number: told another, as where
+    /// its mediator begins anew, it would have nothing to say to the first, nor erase anything by it.
     fn tell_vault_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
-        let (number, ciphers) = (self.number(), self.keying(label).ciphers);
+        let asked = self.postures.moving.as_ref().and_then(|moving| moving.pending.get(label).copied());
+        let number = asked.unwrap_or_else(|| self.number());
+        let ciphers = self.keying(label).ciphers;
         self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
         number
     }
@@ -562,12 +568,17 @@ impl Sessions {
 
     pub(crate) fn posture_due(&mut self, now: Time) {
         if let Some(moving) = &mut self.postures.moving {
+            let pending = moving.pending.iter().map(|(label, number)| (label.clone(), *number));
+            let pending: Vec<(LabelName, u64)> = pending.collect();
             if moving.sever.take_if(|at| *at <= now).is_some() {
-                let late: Vec<(LabelName, u64)> =
-                    moving.pending.iter().map(|(label, number)| (label.clone(), *number)).collect();
-                for (label, number) in late {
+                let late = now.after(SILENCE);
+                moving.late = Some(late);
+                self.set_timer(late, Timer::Posture);
+                for (label, number) in pending {
                     self.say(Output::Vault(label, ToVault::Sever(number)));
                 }
+            } else if moving.late.take_if(|at| *at <= now).is_some() {
+                pending.iter().for_each(|(label, _)| self.kill(label));
             }
             return;
         }

@@ -393,3 +393,17 @@ fn a_session_whose_workstation_is_gone_ends_in_time_though_its_vault_is_silent_a
     server.hear(Event::Tick);
     assert!(server.machine.live(id).is_none(), "the site's grace time is over");
 }
+
+#[test]
+fn a_vault_that_does_not_close_a_session_is_killed_in_its_time_however_often_its_mediator_begins_anew() {
+    let (mut server, _) = Server::with_a_session();
+    let begun = server.now;
+    server.hear(Event::Request(CLIENT, Request::Logout));
+    let killed = (0..20).find(|_| {
+        server.now = server.now.after(Duration::from_millis(300));
+        let mut said = server.hear(Event::Tick);
+        said.extend(server.hear(Event::LabelUp(label())));
+        has(&said, |one| matches!(one, Output::Kill(at) if *at == label()))
+    });
+    assert!(killed.is_some() && server.now.since(begun) < Duration::from_millis(1_300));
+}

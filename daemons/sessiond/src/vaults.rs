@@ -176,11 +176,12 @@ impl Vaults {
             // A mediator has no keys.
             let keys = matches!(asked, Asked::Ciphers(_));
             let missing = workers.all().filter(|slot| !keys || *slot != MEDIATOR).collect();
-            let (report, severed) = (Report::default(), BTreeSet::new());
+            let (report, mut severed) = (Report::default(), BTreeSet::new());
             let orders = workers.orders.entry(asked).or_default();
-            if closing || asked == Asked::Report {
-                // What it was opened with, or was to say, is nothing any more.
-                orders.clear();
+            if closing || keys || asked == Asked::Report {
+                // What it was opened with, or was to say, is nothing any more; what it is asked by the same number it answers once, and whom it
+                // has severed by then it has.
+                severed.extend(orders.drain(..).flat_map(|order| order.severed));
             }
             orders.push_back(Order { missing, closing, report, severed });
         }
@@ -471,6 +472,9 @@ mod tests {
         };
         assert!(pair.says(0, moved(4, &[])).is_none(), "nobody asked for that");
         assert!(pair.says(0, moved(5, &[1, 2])).is_none());
+        // Asked once more by the same number they answer once more, and whom one had severed it has.
+        pair.vaults.send(&label, order, || None);
+        assert!(pair.says(0, moved(5, &[])).is_none());
         let Some(VaultToSessiond::Moved { number: 5, severed: all }) = pair.says(1, moved(5, &[2, 3])) else {
             panic!("no answer")
         };

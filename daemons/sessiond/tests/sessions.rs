@@ -197,6 +197,31 @@ fn a_vault_that_does_not_close_is_killed_and_only_then_is_the_logout_acknowledge
 }
 
 #[test]
+fn a_vault_that_lives_and_says_nothing_of_a_posture_is_killed_when_its_time_is_over_and_keeps_no_other_posture()
+ {
+    let mut place = Site::new();
+    place.site += "\n[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"2s\"\n";
+    let world = World::start(place);
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    world.shared(|shared| shared.faults.vaults_keep_keys = true);
+    let set = |name: Option<&str>| {
+        let name = name.map(|name| name.parse().unwrap());
+        let wish = operator::Posture { name, seconds: None, reason: "a drill".into() };
+        let start = Instant::now();
+        let done = world.operator(&operator::Command::Posture(wish));
+        assert!(matches!(done, operator::Answer::Ended), "{done:?}");
+        start.elapsed()
+    };
+    let took = set(Some("siege"));
+    assert!(took >= Duration::from_secs(3), "it had its time, and a moment more: {took:?}");
+    assert!(world.trace().iter().any(|line| line == "kill SECRET"), "{:#?}", world.trace());
+    world.shared(|shared| shared.faults.vaults_keep_keys = false);
+    set(None);
+}
+
+#[test]
 fn a_logout_whose_sockets_cannot_be_cut_is_not_acknowledged() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");

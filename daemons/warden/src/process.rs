@@ -5,6 +5,7 @@ use crate::key::Key;
 use crate::log;
 use crate::logs::Logs;
 use crate::options::Options;
+use crate::rest::{Rule, UNASKED};
 use crate::uids::Uids;
 use levee_ipc::warden::guard::GuardSays;
 use levee_ipc::warden::signer::Unusable;
@@ -48,6 +49,7 @@ pub struct Process {
     begun: Cell<bool>,
     /// It has said that it is sandboxed and at work.
     pub ready: bool,
+    unasked: Rule,
 }
 
 /// What a process has said.
@@ -186,8 +188,8 @@ impl Process {
         }
         program.cgroups = group.cgroup().procs().collect();
         let (child, control) = (Arc::new(program.start()?), Arc::new(ours));
-        let (kind, begun) = (Kind::of::<P>(), Cell::new(false));
-        let process = Self { key: start.key, child, group, control, kind, begun, ready: false };
+        let (kind, begun, unasked) = (Kind::of::<P>(), Cell::new(false), Rule::new(UNASKED));
+        let process = Self { key: start.key, child, group, control, kind, begun, ready: false, unasked };
         Ok(Started { process, of: PhantomData })
     }
 
@@ -289,7 +291,10 @@ impl Process {
             Role::Tpe => self.hear_as(Heard::Tpe),
             Role::Layer => self.hear_as(Heard::Layer),
         }?;
-        if matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true) {
+        let is_again = matches!(heard.message, Heard::Ready) && std::mem::replace(&mut self.ready, true);
+        let is_asked = matches!(heard.message, Heard::Sessiond(_) | Heard::Tpe(_));
+        // Each word takes of the time that all labels have here.
+        if is_again || !is_asked && !self.unasked.allows(std::time::Instant::now()) {
             return Err(RecvError::Malformed);
         }
         Ok(heard)

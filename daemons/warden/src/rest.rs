@@ -12,6 +12,9 @@ const MOST: Duration = Duration::from_secs(120);
 /// What has run so long, and twice as long as it rested, has run for a while.
 pub const WHILE: Duration = Duration::from_secs(20);
 
+/// What somebody may say of their own accord: more than all services of a label that fail at once have its process 1 say.
+pub const UNASKED: Restart = Restart { times: 512, within: Duration::from_secs(1) };
+
 /// When something may be started again.
 #[derive(Clone, Debug, Default)]
 pub struct Rest {

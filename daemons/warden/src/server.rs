@@ -302,7 +302,7 @@ impl Server {
             () if self.upflow.is_opening() || self.labels.is_changed() => 0,
             () if !self.ending.is_empty() || !self.leaving.is_empty() => 100,
             () if !self.ending_labels.is_empty() || self.awaited.values().any(Held::is_awaited) => 20,
-            () if self.postures.is_awaited() => 20,
+            () if self.postures.unkept.is_some() => 20,
             () if self.partitions.iter().any(Partition::is_ending) => 20,
             () if due => 500,
             () => 5_000,
@@ -380,7 +380,6 @@ impl Server {
             status.counters.extend(networks.into_iter().flatten());
             status
         });
-        let running = status.collect();
         let stages =
             self.labels.iter().flat_map(|(name, label)| label.upflow().map(|(r, c)| (name.clone(), r, c)));
         let upflow = stages.collect();
@@ -392,7 +391,7 @@ impl Server {
         let alarms = self.alarms();
         let partitions = self.partitions.iter().map(Partition::status).collect();
         let frames = self.site.frames().map(|_| self.framed.state());
-        let all = WhatRuns { running, upflow, partitions, steering, frames, alarms };
+        let all = WhatRuns { running: status.collect(), upflow, partitions, steering, frames, alarms };
         // A file: no number of labels makes it too large, nor what any process says.
         match (sealed("what runs", &all.octets()), self.processes.get(&Key::of(Role::Sessiond))) {
             (Ok(file), Some(sessiond)) => drop(sessiond.tell(SessiondPart::Running, &[file.as_fd()])),
@@ -433,11 +432,10 @@ impl Server {
                 }
             }
             SessiondRequest::Cut { label, inner, ticket } => {
-                let done = match self.labels.get_mut(&label) {
-                    Some(running) => running.cut(inner, ticket),
-                    // No compartment, no sockets.
-                    None => Some(LabelEvent::Cut { ticket, sockets: Some(0) }),
-                };
+                // No compartment, no sockets.
+                let none = Some(LabelEvent::Cut { ticket, sockets: Some(0) });
+                let running = self.labels.get_mut(&label);
+                let done = running.map_or(none, |running| running.cut(inner, ticket));
                 done.into_iter().for_each(|done| self.tell_sessiond(done));
             }
             SessiondRequest::Execute { label, argv, ticket } => {
@@ -449,9 +447,8 @@ impl Server {
                 self.tell_sessiond(told);
             }
             SessiondRequest::Abandon { label, ticket } => {
-                if let Some(running) = self.labels.get_mut(&label) {
-                    running.abandon(ticket, Instant::now());
-                }
+                let running = self.labels.get_mut(&label);
+                running.into_iter().for_each(|running| running.abandon(ticket, Instant::now()));
             }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
             SessiondRequest::Postures { names, ticket } => self.take_postures(names, ticket),
@@ -602,7 +599,7 @@ impl Server {
         for (group, slot) in self.tunnels.iter().flat_map(|g| label.slots.iter().map(move |s| (g, *s))) {
             drop(group.idle(slot));
         }
-        self.postures.ends(name, &label);
+        self.postures.ends(name);
         if !label.parts() {
             label.kill();
         }

@@ -92,13 +92,14 @@ pub fn open(name: &str, options: Options) -> io::Result<Queue> {
     Ok(Queue { fd, name: name.to_owned(), offload, attached: true })
 }
 
-/// Creates the TAP device `name` (1 to 15 bytes; Ethernet frames, each with a vnet header) in the caller's network
-/// namespace, which must not have it yet: a virtual machine's network card.
+/// Creates the TAP device `name` (1 to 15 bytes; Ethernet frames, without a vnet header) in the caller's network
+/// namespace, which must not have it yet: a virtual machine's network card. What that machine's kernel says in such a header the kernel of
+/// the host would do: cut one frame into 65,000 packets, of one octet each, before anything else runs on that processor.
 ///
 /// # Errors
 /// As for [`open`].
 pub fn open_tap(name: &str) -> io::Result<OwnedFd> {
-    create(name, libc::IFF_TAP | libc::IFF_TUN_EXCL | libc::IFF_VNET_HDR)
+    create(name, libc::IFF_TAP | libc::IFF_TUN_EXCL)
 }
 
 fn create(name: &str, flags: libc::c_int) -> io::Result<OwnedFd> {

@@ -2,10 +2,15 @@
 //!
 //! Needs root, python3, curl, nginx-light, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
+use levee_ipc::warden::CONTROL_FD;
 use levee_system::host::{self, Process};
 use levee_system::senders::{MORE, start, stop};
 use levee_system::{World, eventually, text};
-use std::time::Duration;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const PAGE: &str = "http://www.harbour.example/";
@@ -189,4 +194,44 @@ fn that_a_label_ends_is_told_once_however_long_that_takes() {
     let log = world.levee(&["log", "--state", &text(&world.path("state"))]).ok();
     let told = log.lines().filter(|line| line.contains("listen to compartment")).count();
     assert!(told <= 1 && !log.contains("left out"), "{told} times:\n{log}");
+}
+
+/// Says this to the warden over and over by a process's own channel, as whoever has taken it over would.
+fn speak_without_end(process: &Process, words: &[u8], over: &AtomicBool) {
+    let pid = Pid::from_raw(process.pid.cast_signed()).expect("a number");
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a process");
+    let channel = pidfd_getfd(pidfd, CONTROL_FD, PidfdGetfdFlags::empty()).expect("its channel");
+    while !over.load(Ordering::Relaxed) {
+        match rustix::net::send(&channel, words, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => {}
+            Err(Errno::AGAIN) => std::thread::sleep(Duration::from_micros(50)),
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn who_speaks_to_the_warden_without_end_is_ended_and_no_other_label_loses_anything() {
+    let world = up("loud");
+    world.fetch("ws2", PAGE).ok();
+    let others = start(&world, [("ws1", "SECRET//NATO,MED"), ("ws3", "UNCLASSIFIED")]);
+    // That a service was started seven times, and nothing else of it; and what a stage of upflow has done.
+    let init = number(&world, "init").expect("its process 1");
+    let upflow = host::child(world.server_pid(), "levee-upflow");
+    for (process, words) in [(upflow, [vec![1], vec![0; 14]].concat()), (init, vec![5, 0, 7, 0, 0])] {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| speak_without_end(&process, &words, &over));
+            let until = Instant::now() + Duration::from_secs(10);
+            while process.runs() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert!(!process.runs(), "{} is heard for as long as it speaks", process.name);
+    }
+    eventually(Duration::from_secs(30), "the label is there again", || world.fetch("ws2", PAGE).status == 0);
+    for (label, lost) in stop(others) {
+        assert!(lost.is_empty(), "{label} lost {} packets", lost.len());
+    }
 }

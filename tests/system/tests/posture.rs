@@ -1,7 +1,7 @@
 //! The posture is changed while sessions at two levels carry traffic: every tunnel has new keys, and nothing is lost.
 
 use levee_system::swan::{Offers, Peer, Swan, child};
-use levee_system::{Done, World, eventually, host, text};
+use levee_system::{Done, World, eventually, host, sh, text};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -354,6 +354,30 @@ fn strongswan_follows_to_a_cipher_that_it_has_and_is_cut_where_it_has_none() {
     fetch().refused();
     let log = audit(&world);
     assert!(log.contains("did not follow in time when the posture became quantum"), "{log}");
+}
+
+#[test]
+fn who_does_not_follow_loses_its_keys_though_its_labels_mediator_begins_anew_meanwhile() {
+    let world = World::up("anew", SITE, &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", OTHER).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(OTHER));
+    assert_eq!(suites(&world.status(), OTHER), ["aes-256-gcm"]);
+    let own = world.workstation_pids().next().expect("a workstation");
+    let keyer = host::child(own, "levee-keyer");
+    keyer.signal("STOP");
+    let set = std::thread::scope(|scope| {
+        let (levee, run) = (text(&levee_system::programs().join("levee")), text(&world.path("run")));
+        let set =
+            scope.spawn(move || sh("timeout", &["15", &levee, "posture", "set", "swift", "--run", &run]));
+        std::thread::sleep(Duration::from_secs(1));
+        host::child(world.server_pid(), "levee-mediator").kill();
+        set.join().expect("it is answered")
+    });
+    keyer.signal("CONT");
+    set.ok();
+    assert!(!suites(&world.status(), OTHER).contains(&"aes-256-gcm".to_owned()));
+    assert!(audit(&world).contains("did not follow in time when the posture became swift"));
 }
 
 /// The gates of a server, its witnesses, and its vaults with those that are the first of two stacks.

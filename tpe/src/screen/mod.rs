@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 
 /// The banner is never older than this.
 const REFRESH: Duration = Duration::from_secs(1);
+/// So much of what a program's reader says is taken in a turn: then keys and the banner have theirs.
+const TURN: usize = 64;
 /// Bytes that keys may have waiting for a program that does not read.
 const MAX_TYPED: usize = 64 * 1024;
 
@@ -543,7 +545,7 @@ impl Screen {
 
     fn hear_program(&mut self) {
         let Some(program) = &mut self.program else { return };
-        let over = program.turn(self.room.0);
+        let over = program.turn(self.room);
         if let Some(over) = over {
             let program = self.program.take();
             if let (Some(outcome), Some(program)) = (&mut self.once, program) {
@@ -566,7 +568,7 @@ fn set_size(master: &OwnedFd, (rows, columns): (u16, u16)) {
 
 impl Program {
     /// Moves keys to the program and news to the pane; how it is over, if it is.
-    fn turn(&mut self, rows: u16) -> Option<Over> {
+    fn turn(&mut self, (rows, columns): (u16, u16)) -> Option<Over> {
         if !self.typed.is_empty() {
             match rustix::io::write(&self.master, &self.typed) {
                 Ok(bytes) => drop(self.typed.drain(..bytes.min(self.typed.len()))),
@@ -574,10 +576,12 @@ impl Program {
                 Err(_) => self.typed.clear(),
             }
         }
-        loop {
+        for _ in 0..TURN {
             match self.parser.channel.try_recv::<News>() {
                 Ok(received) => match received.message {
-                    News::Row { row, spans } if row < rows => {
+                    News::Row { row, mut spans } if row < rows => {
+                        // The parser is not believed.
+                        spans.truncate(columns.into());
                         let row = usize::from(row);
                         if self.pane.rows.len() <= row {
                             self.pane.rows.resize(row + 1, Vec::new());

@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 
 /// What a program has written is there at once when it has ended.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// So much is taken of it, each line counted with some octets more, and whatever is no line as so many: what the reader keeps is less. It is not believed.
+const MOST: usize = 16 << 20;
+/// See [`MOST`].
+const BESIDE: [usize; 2] = [16, 32 << 10];
 
 /// What came of the program.
 #[derive(Default)]
@@ -39,9 +43,14 @@ impl Outcome {
 
     fn read(&mut self, program: &Program) {
         program.parser.finish();
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match program.parser.channel.try_recv::<News>().map(|received| received.message) {
+        let (until, mut taken) = (Instant::now() + PATIENCE, 0);
+        while taken < MOST {
+            let said = program.parser.channel.try_recv::<News>().map(|received| received.message);
+            taken += match &said {
+                Ok(News::Line(line)) => line.len() + BESIDE[0],
+                _ => BESIDE[1],
+            };
+            match said {
                 Ok(News::Line(line)) => self.lines.push(line),
                 Ok(News::Dropped(count)) => self.dropped = count,
                 Ok(News::End) => return,

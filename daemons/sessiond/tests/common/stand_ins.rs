@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex};
 pub struct Faults {
     /// Vaults do not answer `Close`.
     pub vaults_keep_sessions: bool,
+    /// Vaults never say that they have no keys of before a posture.
+    pub vaults_keep_keys: bool,
     /// The warden cannot destroy sockets.
     pub no_cut: bool,
     /// Do not answer `Need`.
@@ -252,6 +254,7 @@ fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared:
             shared.trace.push(format!("synced {label}"));
             return;
         }
+        SessiondToVault::Ciphers { .. } if shared.faults.vaults_keep_keys => return,
         SessiondToVault::Ciphers { number, .. } => VaultToSessiond::Moved { number, severed: Vec::new() },
         SessiondToVault::Sever(_) => return,
         SessiondToVault::Ping(number) => VaultToSessiond::Pong(number),

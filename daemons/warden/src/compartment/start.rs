@@ -30,6 +30,7 @@ use super::service::{Launch, Report, Told};
 use super::spec::{Contexts, UIDS};
 use super::step::{Inside, Outside};
 use super::store::Store;
+use crate::rest::{Rule, UNASKED};
 use crate::waits::{Source, Waits, WatchedChannel, WatchedChild};
 
 /// How long process 1 may take to build the compartment.
@@ -74,6 +75,7 @@ pub struct Compartment {
     turned: Option<(u64, Instant)>,
     /// What it said was wrong, or it is gone: no more is heard.
     unheard: bool,
+    unasked: Rule,
     parts: Parts,
     /// The waits for what it says, and for its end.
     waits_said: Option<WatchedChannel>,
@@ -170,6 +172,7 @@ impl Compartment {
             cuts: BTreeMap::new(),
             turned: None,
             unheard: false,
+            unasked: Rule::new(UNASKED),
             parts,
             waits_said: None,
             waits_ended: None,
@@ -258,9 +261,7 @@ impl Compartment {
     /// # Errors
     /// It does not listen any more: end it.
     pub fn turn(&mut self, ticket: u64, off: BTreeSet<ServiceName>) -> Result<()> {
-        // One that is being built hears it once it stands.
-        let heard = self.building.unwrap_or_else(Instant::now);
-        self.turned = Some((ticket, heard + EMPTIED));
+        self.turned = Some((ticket, Instant::now() + EMPTIED));
         self.tell(&ToInit::Services { ticket, off }, &[], "turn services off")
     }
 
@@ -347,14 +348,16 @@ impl Compartment {
                 break;
             }
             let may = match &said {
-                Event::Started(ticket) => self.running.contains(ticket),
                 Event::Refused(ticket, _) | Event::Exited(ticket, _) => self.running.remove(ticket),
+                Event::Cut(ticket, _) => self.cuts.remove(ticket).is_some(),
+                Event::Turned(ticket) if self.turned.take_if(|(of, _)| of == ticket).is_some() => true,
+                // The rest answers nothing: each word of it takes of the time that all labels have here.
+                _ if !self.unasked.allows(Instant::now()) => false,
+                Event::Started(ticket) => self.running.contains(ticket),
                 Event::Service(place, _) => *place < self.services,
                 // An answer to what it was told before this is none.
                 Event::Turned(ticket) if self.turned.is_some_and(|(of, _)| *ticket < of) => continue,
-                Event::Turned(ticket) => self.turned.take_if(|(of, _)| of == ticket).is_some(),
-                Event::Cut(ticket, _) => self.cuts.remove(ticket).is_some(),
-                Event::Built | Event::Failed(_) => false,
+                Event::Turned(_) | Event::Built | Event::Failed(_) => false,
             };
             if !may {
                 return Err(broken(FORBIDDEN));

@@ -20,7 +20,8 @@ pub(super) fn off(site: &Site, label: &Label, in_force: Option<&[PostureName]>) 
 }
 
 impl RunningLabel {
-    /// Has what these postures have off end, and what they have on may be started again. [`RunningLabel::is_turning`] until that is so.
+    /// Has what these postures have off end, and what they have on may be started again. Whether that is to be waited for: [`RunningLabel::is_turning`]
+    /// until it is so. What is being built begins with what is on by itself, however long it takes.
     ///
     /// # Errors
     /// Its process 1 does not listen any more: end it.
@@ -29,18 +30,20 @@ impl RunningLabel {
         site: &Site,
         label: &Label,
         in_force: Option<&[PostureName]>,
-    ) -> levee_sys::Result<()> {
+    ) -> levee_sys::Result<bool> {
         let grants =
             site.services_at(label).filter_map(|one| service::decide(site, label, one, in_force).ok());
         self.turn(off(site, label, in_force), grants.collect())
     }
 
     /// As there; the grants of those that are on.
-    pub(super) fn turn(&mut self, off: Off, mut grants: Vec<Grant<Connect>>) -> levee_sys::Result<()> {
+    pub(super) fn turn(&mut self, off: Off, mut grants: Vec<Grant<Connect>>) -> levee_sys::Result<bool> {
         let before = std::mem::replace(&mut self.off, off);
         if before.keys().eq(self.off.keys()) {
-            return Ok(());
+            return Ok(false);
         }
+        let ends = self.off.keys().any(|name| !before.contains_key(name));
+        self.ends |= ends;
         let on = before.keys().filter(|name| !self.off.contains_key(*name));
         for name in on {
             self.notes.push(note(name, "on again: a connection may start it".to_owned()));
@@ -51,14 +54,14 @@ impl RunningLabel {
             }
         }
         for (name, why) in self.off.iter().filter(|(name, _)| !before.contains_key(*name)) {
-            self.ends = true;
             self.notes.push(note(name, format!("off: {why}")));
             if let Some(service) = self.services.iter_mut().find(|one| one.name() == name) {
                 service.turn(None);
             }
         }
         self.tickets += 1;
-        self.compartment.turn(self.tickets, self.off.keys().cloned().collect())
+        self.compartment.turn(self.tickets, self.off.keys().cloned().collect())?;
+        Ok(ends || !self.is_building())
     }
 
     /// Process 1 says that nothing runs any more of what was turned off. What that had still to send ends, too: hosts of a single-level network

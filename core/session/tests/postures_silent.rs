@@ -1,0 +1,90 @@
+//! A change of posture where a label's own processes do not do their part: the site waits for none of them longer than it has said.
+
+mod server;
+
+use levee_session::*;
+use server::{Server, has, label};
+use std::time::Duration;
+
+const SITE: &str = concat!(
+    include_str!("../../../conf/small/site.toml"),
+    "\n[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"4s\"\n"
+);
+const OPERATOR: OperatorId = OperatorId(9);
+
+fn wish(posture: Option<&str>) -> Event {
+    let posture = posture.map(|name| name.parse().unwrap());
+    Event::Posture(OPERATOR, Wish { posture, lasting: None, reason: "a drill".into() })
+}
+
+/// As [`Server::hear`]; nothing at any label is off.
+fn hear(server: &mut Server, event: Event) -> Vec<Output> {
+    let mut said = server.hear(event);
+    let kept: Vec<u64> = said
+        .iter()
+        .filter_map(|one| match one {
+            Output::Postures(number, _) => Some(*number),
+            _ => None,
+        })
+        .collect();
+    said.extend(kept.into_iter().flat_map(|number| server.hear(Event::PosturesKept(number))));
+    said
+}
+
+/// The number by which the vault is to say that it has nothing old.
+fn asked(said: &[Output]) -> Option<u64> {
+    said.iter().find_map(|one| match one {
+        Output::Vault(_, ToVault::Ciphers(number, ..)) => Some(*number),
+        _ => None,
+    })
+}
+
+fn later(server: &mut Server, time: Duration) -> Vec<Output> {
+    // As it would be asked: the vault says that it lives whenever it is.
+    let until = server.now.after(time);
+    let mut said = Vec::new();
+    while let Some(due) = server.machine.deadline().filter(|due| *due <= until) {
+        server.now = due;
+        said.extend(hear(server, Event::Tick));
+    }
+    server.now = until;
+    said.extend(hear(server, Event::Tick));
+    said
+}
+
+fn is_done(said: &[Output]) -> bool {
+    has(said, |one| matches!(one, Output::Operator(OPERATOR, Ok(()))))
+}
+
+#[test]
+fn a_vault_that_lives_and_does_not_say_that_it_has_nothing_old_is_killed_when_its_time_is_over() {
+    let (mut server, _) = Server::with_a_session_at(SITE);
+    asked(&hear(&mut server, wish(Some("siege")))).unwrap();
+    let kills = |said: &[Output]| has(said, |one| matches!(one, Output::Kill(at) if *at == label()));
+    let said = later(&mut server, Duration::from_millis(4_500));
+    assert!(has(&said, |one| matches!(one, Output::Vault(_, ToVault::Sever(_)))), "{said:?}");
+    assert!(!kills(&said), "it has a moment to erase what is old");
+    let said = later(&mut server, Duration::from_secs(1));
+    assert!(kills(&said), "{said:?}");
+    // That it is dead is its answer, and the next change is not kept waiting.
+    assert!(is_done(&hear(&mut server, Event::LabelDied(label()))));
+    let said = hear(&mut server, wish(None));
+    assert!(!has(&said, |one| matches!(one, Output::Operator(_, Err(_)))), "{said:?}");
+}
+
+#[test]
+fn a_mediator_that_is_started_again_while_a_posture_changes_has_its_vault_forget_nothing_that_is_old() {
+    let (mut server, _) = Server::with_a_session_at(SITE);
+    let number = asked(&hear(&mut server, wish(Some("siege")))).unwrap();
+    // The vault is the same: what it has said that it will answer it answers.
+    let said = hear(&mut server, Event::LabelUp(label()));
+    assert_eq!(asked(&said), Some(number), "{said:?}");
+    let said = later(&mut server, Duration::from_millis(4_500));
+    assert!(
+        has(&said, |one| matches!(one, Output::Vault(_, ToVault::Sever(of)) if *of == number)),
+        "{said:?}"
+    );
+    assert!(is_done(&hear(&mut server, Event::Moved(label(), number, Vec::new()))));
+    // Then it is asked by another.
+    assert_ne!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
+}
