@@ -88,10 +88,8 @@ impl Server {
 
     /// Lets datagrams reach the vault once every worker is there, and tells sessiond if with it the label is up.
     pub(super) fn vault_ready(&mut self, name: &LabelName) {
-        if !self.is_vault_ready(name) {
-            return;
-        }
-        let Some(label) = self.labels.get(name) else { return };
+        let label = self.labels.get(name).filter(|_| self.is_vault_ready(name));
+        let Some(label) = label else { return };
         let slots = label.workers().filter_map(|one| Some(label.worker(one)?.0));
         for (slot, group) in slots.flat_map(|slot| self.tunnels.iter().map(move |group| (slot, group))) {
             if let Err(e) = group.admit(slot) {
