@@ -284,6 +284,31 @@ fn a_posture_asks_for_no_vault_that_cannot_be() {
 }
 
 #[test]
+fn how_packets_go_is_said_by_label_protection_and_posture_and_a_constant_rate_comes_first() {
+    let base = BASE.replace("constant-rate = []", "constant-rate = [\"SECRET\"]");
+    let base = base.replace("aggfrag = []", "aggfrag = [\"CONFIDENTIAL\"]");
+    let postures =
+        "\n[[posture]]\nname = \"a\"\naggfrag = true\n[[posture]]\nname = \"b\"\nconstant-rate = true\n";
+    let site = Site::parse(&format!("{base}{postures}")).unwrap();
+    let [packed, even] = site.postures() else { panic!("two postures") };
+    let asked = Protected { interval: Some(Duration::from_millis(4)), ..Protected::default() };
+    let at = |name: &str, asked: &Protected, posture| {
+        let tunnel = site.protected_under(&site.vocabulary().parse(name).unwrap(), asked, posture);
+        (tunnel.interval.is_some(), tunnel.aggfrag)
+    };
+    let (each, in_pieces, at_a_rate) = ((false, false), (false, true), (true, false));
+    for (label, none, under_packed) in [
+        ("UNCLASSIFIED", each, in_pieces),
+        ("CONFIDENTIAL", in_pieces, in_pieces),
+        ("SECRET", at_a_rate, at_a_rate),
+    ] {
+        let of = |posture| at(label, &Protected::default(), posture);
+        assert_eq!((of(None), of(Some(packed)), of(Some(even))), (none, under_packed, at_a_rate), "{label}");
+        assert_eq!(at(label, &asked, Some(packed)), at_a_rate, "{label}");
+    }
+}
+
+#[test]
 fn a_label_has_slots_for_the_most_workers_that_any_posture_gives_it() {
     let base = BASE.replace("workers = 1 ", "workers = 2 ").replace("agree = []", "agree = [\"SECRET\"]");
     let site = Site::parse(&format!(

@@ -430,6 +430,39 @@ fn strangers_have_a_part_of_the_time_and_a_tunnel_that_is_there_goes_on() {
 }
 
 #[test]
+fn who_begins_slowly_and_goes_on_all_at_once_has_no_more_than_a_part_of_the_time() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let mut held = Vec::new();
+    for number in 0..200 {
+        let at = SocketAddr::new(IpAddr::from([198, 51, number, 1]), 50_000);
+        world.ends.push((at, authority.client("mallory")));
+        world.connect(world.ends.len() - 1);
+        let mut said = 0;
+        for _ in 0..15 {
+            world.run(Duration::from_millis(1));
+            // Its first packet, and the same with its address shown. What it shows itself by waits.
+            let (all, begins): (Wire, Wire) =
+                std::mem::take(&mut world.wire).into_iter().partition(|(from, ..)| {
+                    said += usize::from(*from == at);
+                    from.port() == 50_000 && (*from != at || said > 2)
+                });
+            world.wire = begins;
+            held.extend(all);
+        }
+    }
+    let there = world.server().count();
+    assert!(there > 60, "{there}, {:?}", world.server().counts);
+    world.wire.extend(held);
+    let taken = taken(&mut world, Duration::from_millis(20));
+    // The hundred milliseconds that they may have at once.
+    assert!(taken < Duration::from_millis(400) && world.server().counts.late > 0, "{taken:?}");
+    // They are sent again, and nobody is forgotten.
+    let up = ups(&world.run(Duration::from_secs(5)), 0).len();
+    assert!(up > there / 2, "{up} of {there}");
+}
+
+#[test]
 fn whatever_bytes_come_nothing_passes_but_what_was_sent() {
     let authority = Authority::new();
     let mut world = two(authority.server(), authority.client("ws1"));
