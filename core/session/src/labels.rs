@@ -21,7 +21,7 @@ impl Sessions {
         let sessions = used.sessions.clone();
         self.set_timer(next, Timer::Label(label.clone()));
         // Before any keys.
-        self.tell_ciphers(label);
+        self.tell_ciphers(label, now);
         for id in sessions {
             match self.sessions.get(&id).map(|session| &session.phase) {
                 Some(Phase::Making { .. } | Phase::Open(_)) => self.tell_vault(id, now),

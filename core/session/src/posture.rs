@@ -81,6 +81,10 @@ pub(crate) struct Postures {
     /// When another server's was taken up last.
     taken: Option<Time>,
     waiting: Option<Waiting>,
+    /// Labels at which the run before had sessions: what a change was to erase there, their vaults may have still.
+    before: BTreeSet<LabelName>,
+    /// By which number their vaults answer, and when they are told to erase it; `None`: that has been said.
+    overdue: BTreeMap<LabelName, (u64, Option<Time>)>,
     /// Sessions that what is in force does not allow, whose end could not be recorded: pursued, and not over.
     unended: BTreeSet<SessionId>,
 }
@@ -116,6 +120,9 @@ impl Sessions {
     /// of before is left until it is so: what a run before had said to the warden may not have been done.
     pub fn take_postures(&mut self, setting: Setting, now: Time) {
         self.postures.setting = setting;
+        if !self.site.postures().is_empty() {
+            self.postures.before = self.sessions.values().map(|one| one.record.label.clone()).collect();
+        }
         self.await_posture_ends();
         let services = self.tell_warden();
         let barred = self.all_barred();
@@ -310,6 +317,7 @@ impl Sessions {
             let narrower = now.is_narrower_than(&before);
             let otherwise = self.plain(&label) != plain;
             if now.ciphers != before.ciphers || narrower || otherwise {
+                self.postures.overdue.remove(&label);
                 let number = self.tell_vault_ciphers(&label, narrower || otherwise);
                 // Before the keyer replaces what there is by its like.
                 if otherwise {
@@ -411,15 +419,28 @@ impl Sessions {
     }
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
-    pub(crate) fn tell_ciphers(&mut self, label: &LabelName) {
-        self.tell_vault_ciphers(label, false);
+    pub(crate) fn tell_ciphers(&mut self, label: &LabelName, now: Time) {
+        let number = self.tell_vault_ciphers(label, false);
         self.tell_keyer_of(label.clone());
+        // Once: who had not followed when the run before ended has as long again.
+        if self.postures.before.remove(label) {
+            let in_force = self
+                .site
+                .postures()
+                .iter()
+                .filter(|one| self.postures.names().any(|name| name == one.name()));
+            let sever = now.after(in_force.map(Posture::follow).max().unwrap_or(Posture::FOLLOW));
+            self.postures.overdue.insert(label.clone(), (number, Some(sever)));
+            self.set_timer(sever, Timer::Posture);
+        }
     }
 
     /// `anew`: what there is is to be replaced in any case. One that is to answer already answers by the same number: told another, as where
     /// its mediator begins anew, it would have nothing to say to the first, nor erase anything by it.
     fn tell_vault_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
-        let asked = self.postures.moving.as_ref().and_then(|moving| moving.pending.get(label).copied());
+        let Postures { moving, overdue, .. } = &self.postures;
+        let asked = moving.as_ref().and_then(|moving| moving.pending.get(label));
+        let asked = asked.or_else(|| overdue.get(label).map(|(number, _)| number)).copied();
         let number = asked.unwrap_or_else(|| self.number());
         let ciphers = self.keying(label).ciphers;
         self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
@@ -452,13 +473,19 @@ impl Sessions {
 
     /// Nothing old is left at a label.
     pub(crate) fn moved(&mut self, label: &LabelName, number: u64, severed: Vec<SessionId>, now: Time) {
-        let Some(moving) = &mut self.postures.moving else { return };
-        if moving.pending.get(label) != Some(&number) {
-            return;
-        }
-        moving.pending.remove(label);
-        let reason =
-            format!("its workstation did not follow in time when the posture became {}", moving.name);
+        let Postures { moving, overdue, setting, .. } = &mut self.postures;
+        let name = match moving {
+            Some(moving) if moving.pending.get(label) == Some(&number) => {
+                moving.pending.remove(label);
+                moving.name.clone()
+            }
+            _ if overdue.get(label).is_some_and(|(asked, _)| *asked == number) => {
+                overdue.remove(label);
+                named(&setting.in_force)
+            }
+            _ => return,
+        };
+        let reason = format!("its workstation did not follow in time when the posture became {name}");
         for id in severed {
             let here = self.sessions.get(&id).is_some_and(|session| session.record.label == *label);
             if here && self.live(id).is_some() {
@@ -511,6 +538,7 @@ impl Sessions {
     /// A vault is dead or has no session left: the next one has no keys from before, and is told what may be reached.
     pub(crate) fn moved_with_its_vault(&mut self, label: &LabelName, now: Time) {
         self.accesses_gone(label);
+        self.postures.overdue.remove(label);
         let Some(moving) = &mut self.postures.moving else { return };
         let here = |id: &SessionId| self.sessions.get(id).is_some_and(|one| one.record.label == *label);
         let narrowing = moving.narrowing.len();
@@ -567,6 +595,13 @@ impl Sessions {
     }
 
     pub(crate) fn posture_due(&mut self, now: Time) {
+        let overdue = self.postures.overdue.iter_mut();
+        let due = overdue.filter_map(|(label, (number, at))| {
+            at.take_if(|at| *at <= now).map(|_| (label.clone(), *number))
+        });
+        for (label, number) in due.collect::<Vec<_>>() {
+            self.say(Output::Vault(label, ToVault::Sever(number)));
+        }
         if let Some(moving) = &mut self.postures.moving {
             let pending = moving.pending.iter().map(|(label, number)| (label.clone(), *number));
             let pending: Vec<(LabelName, u64)> = pending.collect();

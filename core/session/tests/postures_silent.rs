@@ -2,8 +2,11 @@
 
 mod server;
 
+use levee_policy::Site;
+use levee_session::federation::Setting;
 use levee_session::*;
-use server::{Server, has, label};
+use server::{BEGIN, Server, has, label};
+use std::sync::Arc;
 use std::time::Duration;
 
 const SITE: &str = concat!(
@@ -87,4 +90,39 @@ fn a_mediator_that_is_started_again_while_a_posture_changes_has_its_vault_forget
     assert!(is_done(&hear(&mut server, Event::Moved(label(), number, Vec::new()))));
     // Then it is asked by another.
     assert_ne!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
+}
+
+#[test]
+fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_next_in_as_long() {
+    let stored = Stored {
+        id: SessionId::from_random([7; 16]),
+        user: "ada".parse().unwrap(),
+        device: "ws1".parse().unwrap(),
+        fingerprint: [1; 32],
+        label: label(),
+        inner: vec!["10.80.1.7".parse().unwrap()],
+        opened: BEGIN,
+        protection: None,
+    };
+    let id = stored.id;
+    let site = Arc::new(Site::parse(SITE).unwrap());
+    let machine = Sessions::new(site, vec![stored], [], [], [7; 16], BEGIN);
+    let mut server = Server { machine, now: BEGIN };
+    let in_force = vec![InForce { name: "siege".parse().unwrap(), until: None }];
+    server.machine.take_postures(Setting { number: 1, at: None, in_force }, BEGIN);
+    hear(&mut server, Event::Tick);
+    let number = asked(&hear(&mut server, Event::LabelUp(label()))).unwrap();
+    hear(&mut server, Event::VaultOpened(label(), id));
+    // Its mediator is new, too.
+    assert_eq!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
+    let severs = |said: &[Output]| {
+        has(said, |one| matches!(one, Output::Vault(_, ToVault::Sever(of)) if *of == number))
+    };
+    assert!(!severs(&later(&mut server, Duration::from_millis(3_900))));
+    assert!(severs(&later(&mut server, Duration::from_millis(200))));
+    hear(&mut server, Event::Moved(label(), number, vec![id]));
+    assert!(server.machine.live(id).is_none(), "it has no keys that count");
+    // Once: the next to come up has nothing of before.
+    hear(&mut server, Event::LabelUp(label()));
+    assert!(!severs(&later(&mut server, Duration::from_secs(9))));
 }

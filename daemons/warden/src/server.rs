@@ -545,12 +545,17 @@ impl Server {
             return self.compartment_again(name, &format!("it cannot be waited for: {e}"));
         }
         if is_over {
-            self.end_label(name);
-            self.keeping.release(name, now);
-            // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
-            self.tell_died(name);
-            self.note_compartment(name, true, "stopped: no session is left");
+            self.end_idle(name);
         }
+    }
+
+    /// Ends a label that nobody uses.
+    fn end_idle(&mut self, name: &LabelName) {
+        self.end_label(name);
+        self.keeping.release(name, Instant::now());
+        // So that nothing waits for an answer of workers that are gone, when the label runs again in other slots.
+        self.tell_died(name);
+        self.note_compartment(name, true, "stopped: no session is left");
     }
 
     /// A logger that has ended is started again, and those of labels that have ended are reaped.

@@ -378,6 +378,28 @@ fn who_does_not_follow_loses_its_keys_though_its_labels_mediator_begins_anew_mea
     set.ok();
     assert!(!suites(&world.status(), OTHER).contains(&"aes-256-gcm".to_owned()));
     assert!(audit(&world).contains("did not follow in time when the posture became swift"));
+
+    // Nor is it kept by a sessiond that is started again.
+    posture(&world, &["set", "default"]).ok();
+    world.level("ws1", OTHER).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(OTHER));
+    eventually(Duration::from_secs(20), "keys", || suites(&world.status(), OTHER) == ["aes-256-gcm"]);
+    keyer.signal("STOP");
+    std::thread::scope(|scope| {
+        let set = scope.spawn(|| posture(&world, &["set", "swift"]));
+        std::thread::sleep(Duration::from_secs(1));
+        host::child(world.server_pid(), "levee-sessiond").kill();
+        set.join().expect("it ends").refused();
+    });
+    eventually(Duration::from_secs(35), "old keys are erased", || {
+        let run = text(&world.path("run"));
+        let status = world.levee(&["status", "--json", "--run", &run]);
+        serde_json::from_str(&status.out).is_ok_and(|status| suites(&status, OTHER).is_empty())
+    });
+    keyer.signal("CONT");
+    eventually(Duration::from_secs(5), "the log says why", || {
+        audit(&world).matches("did not follow in time when the posture became swift").count() == 2
+    });
 }
 
 /// The gates of a server, its witnesses, and its vaults with those that are the first of two stacks.

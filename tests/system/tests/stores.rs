@@ -122,3 +122,27 @@ fn a_label_whose_images_go_beyond_what_the_site_has_for_all_does_not_start_and_o
     let bytes: u64 = images.map(|image| image.unwrap().metadata().unwrap().len()).sum();
     assert!(bytes <= 160 << 20, "{bytes}");
 }
+
+#[test]
+fn labels_that_nobody_uses_give_way_to_one_that_somebody_waits_for() {
+    let site = SITE.replace("\"harbour\"", "\"few\"").replace("slots = 64", "slots = 3");
+    let world = World::up("few", &site, &["ws1", "ws2"]);
+    world.login("ws1", "ada").ok();
+    world.login("ws2", "mia").ok();
+    // Each stays for a while when its session has ended: three run, and one is used.
+    for label in ["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"] {
+        world.level("ws1", label).ok();
+    }
+    world.level("ws2", "CONFIDENTIAL//MED").ok();
+    world.level("ws2", "UNCLASSIFIED//MED").ok();
+    world.level("ws1", "SECRET//NATO").ok();
+    // Those that are used do not.
+    let status = world.status();
+    let labels: Vec<&str> = status["sessions"]
+        .as_array()
+        .expect("sessions")
+        .iter()
+        .filter_map(|one| one["label"].as_str())
+        .collect();
+    assert_eq!(labels.len(), 2, "{labels:?}");
+}

@@ -86,9 +86,16 @@ impl Server {
     fn start_label(&mut self, name: &LabelName) -> Result<(), Fatal> {
         framed::has_slot(&self.site, name)?;
         let workers = self.site.label(name).map_or(1, |label| self.site.slots_at(&label));
-        let slots = self.free_slots(usize::from(workers)).ok_or_else(|| {
-            Fatal::new("find a slot", format!("{} labels run already: raise `slots`", self.labels.len()))
-        })?;
+        let Some(slots) = self.free_slots(usize::from(workers)) else {
+            let idle = self.labels.iter().filter_map(|(name, label)| Some((label.idle_for()?, name.clone())));
+            // What nobody has used for longest gives way; this one is tried again when that has ended.
+            let Some((_, idle)) = idle.max() else {
+                let why = format!("{} labels run already: raise `slots`", self.labels.len());
+                return Err(Fatal::new("find a slot", why));
+            };
+            self.end_idle(&idle);
+            return Ok(());
+        };
         let attached = self.networks.at(name);
         let Some(image) = self.images.find() else {
             return self.images.begin(&mut self.processes.waits);
@@ -168,11 +175,12 @@ impl Server {
         }
     }
 
-    /// Labels that have ended may be wanted again.
+    /// Labels that have ended may be wanted again, or make room.
     pub(super) fn see_to_endings(&mut self) {
-        for name in self.ended_labels() {
-            self.try_again(name);
-        }
+        // What waits may have waited for the label itself, or for its slots.
+        let waiting =
+            if self.ended_labels().is_empty() { Vec::new() } else { self.awaited.keys().cloned().collect() };
+        waiting.into_iter().for_each(|name| self.need(name));
     }
 
     /// Takes the labels that have ended, and answers them.
