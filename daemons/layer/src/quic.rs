@@ -143,6 +143,8 @@ pub struct Quic {
     buffer: Vec<u8>,
     client: Option<Arc<Client>>,
     strangers: Strangers,
+    /// Handshakes that may be under way in all.
+    pub most_handshakes: usize,
     /// What was done so far.
     pub counts: Counts,
 }
@@ -212,6 +214,7 @@ impl Quic {
             buffer: Vec::new(),
             client,
             strangers: Strangers::default(),
+            most_handshakes: MOST_HANDSHAKES,
             counts: Counts::default(),
         })
     }
@@ -292,7 +295,7 @@ impl Quic {
         }
         let under_way = || self.linked.values().filter(|linked| linked.is_under_way());
         let of_one = under_way().filter(|linked| linked.from == share(from)).count();
-        let crowded = under_way().count() >= MOST_HANDSHAKES;
+        let crowded = under_way().count() >= self.most_handshakes;
         let is_full = of_one >= MOST_OF_ONE || crowded || self.linked.len() >= MOST;
         let network = Network::of(from);
         let is_spent = !self.strangers.may_begin(network, now);

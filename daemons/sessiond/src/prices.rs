@@ -174,7 +174,8 @@ mod tests {
             let after = after.split_once("\n[").unwrap().1;
             let site = Site::parse(&format!("{before}[vault]\n{keys}\n[{after}"));
             let site = site.unwrap_or_else(|why| panic!("{why:?}"));
-            carried(&site, &site.label(&label).unwrap(), site.postures().first(), &Protected::default())
+            let (known, posture) = (site.label(&label).unwrap(), site.postures().first());
+            carried(&site, &known, posture, &site.protected_under(&known, &Protected::default(), posture))
         };
         assert_eq!(of(""), Some(Carried::Each));
         assert_eq!(of("constant-rate = [\"SECRET//NATO,MED\"]"), Some(Carried::Constant(4_000)));
@@ -186,6 +187,8 @@ mod tests {
             "poll = \"0ms\"",
             "[[posture]]\nname = \"two\"\nagree = true",
             "[[posture]]\nname = \"calm\"\npoll = \"0us\"",
+            "[[posture]]\nname = \"packed\"\naggfrag = true",
+            "[[posture]]\nname = \"many\"\nworkers = 2",
         ] {
             assert_eq!(of(other), None, "{other}");
         }
