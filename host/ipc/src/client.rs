@@ -298,7 +298,7 @@ pub struct Opened {
     pub mtu: u16,
     /// How its packets are to go: to be asked for when keys are negotiated.
     pub carriage: Carriage,
-    /// What its tunnel must have beyond what every tunnel at the label has.
+    /// What its tunnel must have.
     pub protected: Protected,
     /// What that costs, or why nobody knows: for the person to read, and for nothing else.
     pub costs: Told,

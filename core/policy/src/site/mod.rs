@@ -315,9 +315,10 @@ impl Site {
         let aead = posture.and_then(Posture::aead).unwrap_or(self.vault.aead);
         let poll = posture.and_then(Posture::poll).unwrap_or(self.vault.poll);
         // Each has a rate of its own, and when it begins would show.
-        let is_even = self.vault.constant_interval(label).is_some();
-        let workers = posture.and_then(Posture::workers).filter(|_| !is_even);
-        let workers = workers.unwrap_or(if is_even { 1 } else { self.vault.workers });
+        let workers = match self.vault.constant_interval(label) {
+            Some(_) => 1,
+            None => posture.and_then(Posture::workers).unwrap_or(self.vault.workers),
+        };
         VaultKind::One { aead, poll, workers }
     }
 

@@ -46,7 +46,8 @@ impl Protection {
     }
 }
 
-/// What one session's tunnel must have beyond its label's, by all that was asked for it.
+/// What one session's tunnel must have, by all that was asked for it; and, out of [`Site::protected_under`](super::Site::protected_under),
+/// by its label and the posture, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Protected {
     /// The protections that say so, each once: the person's first. None: nothing was asked for.
