@@ -14,7 +14,6 @@ use levee_ipc::agree::{
 use levee_ipc::vault::{KeyerToVault, Refusal, Report, SessiondToVault, VaultToKeyer, VaultToSessiond};
 use levee_ipc::warden::vault::GatePart;
 use levee_session::SessionId;
-use levee_sys::tun::VNET_HEADER;
 use levee_sys::udp;
 use rustix::io::Errno;
 
@@ -36,6 +35,8 @@ struct Gate {
     warden: Warden<GatePart>,
     peers: Peers,
     tun: Watched<OwnedFd>,
+    /// What is before each packet of it.
+    header: &'static [u8],
     sockets: Vec<Socket>,
     first: Stack,
     second: Stack,
@@ -77,6 +78,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         warden: started.warden,
         peers: started.peers,
         tun: started.tun,
+        header: started.header,
         sockets: started.sockets,
         first: started.first,
         second: started.second,
@@ -228,8 +230,8 @@ impl Gate {
 
     /// Whether the device takes a packet.
     fn give(&self, packet: &[u8]) -> bool {
-        let behind = [IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(packet)];
-        rustix::io::writev(&self.tun, &behind) == Ok(VNET_HEADER + packet.len())
+        let behind = [IoSlice::new(self.header), IoSlice::new(packet)];
+        rustix::io::writev(&self.tun, &behind) == Ok(self.header.len() + packet.len())
     }
 
     fn turn_tun(&mut self) -> Result<(), Fatal> {
@@ -241,14 +243,15 @@ impl Gate {
                 Err(why) => return Err(Fatal::new("read the TUN queue", why)),
             };
             self.used = self.used.max(length);
-            let Some(packet) = self.buffer.get(..length).and_then(whole) else {
+            let head = self.header.len();
+            let Some(packet) = self.buffer.get(..length).and_then(|read| whole(head, read)) else {
                 self.counts.oversize += 1;
                 continue;
             };
             if !packets.takes(packet.len()) {
                 self.leave(std::mem::take(&mut packets))?;
             }
-            let packet = self.buffer.get(VNET_HEADER..length).unwrap_or(&[]);
+            let packet = self.buffer.get(head..length).unwrap_or(&[]);
             if !packets.add((), packet) {
                 self.counts.oversize += 1;
             }
@@ -551,12 +554,15 @@ impl Gate {
     }
 }
 
-/// The packet behind its vnet header (virtio 1.2, 5.1.6), if nothing of it is left to the reader. What the kernel made ready for the vault
-/// before this gate may be a super-segment, or lack its checksum.
-fn whole(read: &[u8]) -> Option<&[u8]> {
+/// The packet behind its header of so many octets (virtio 1.2, 5.1.6, or none), if nothing of it is left to the reader. What the kernel
+/// made ready for the vault before this gate may be a super-segment, or lack its checksum.
+fn whole(head: usize, read: &[u8]) -> Option<&[u8]> {
     const NEEDS_CSUM: u8 = 1;
     const GSO_NONE: u8 = 0;
-    let (header, packet) = read.split_first_chunk::<VNET_HEADER>()?;
-    let [flags, kind, ..] = *header;
-    (flags & NEEDS_CSUM == 0 && kind == GSO_NONE).then_some(packet)
+    let (header, packet) = read.split_at_checked(head)?;
+    match *header {
+        [] => Some(packet),
+        [flags, kind, ..] => (flags & NEEDS_CSUM == 0 && kind == GSO_NONE).then_some(packet),
+        [_] => None,
+    }
 }

@@ -11,6 +11,7 @@ use levee_ipc::agree::FromStack;
 use levee_ipc::warden::Place;
 use levee_ipc::warden::vault::GatePart;
 use levee_sys::sandbox::Sandbox;
+use levee_sys::tun::VNET_HEADER;
 
 use crate::stacks::Stack;
 
@@ -67,8 +68,10 @@ pub struct Started {
     pub warden: Warden<GatePart>,
     /// The channels to sessiond and keyer.
     pub peers: Peers,
-    /// The TUN queue, non-blocking: each read and write is one packet behind a vnet header.
+    /// The TUN queue, non-blocking: each read and write is one packet behind its header.
     pub tun: Watched<OwnedFd>,
+    /// What is before each packet there: a vnet header of zeros, or nothing.
+    pub header: &'static [u8],
     /// The UDP sockets, in the order in which they came.
     pub sockets: Vec<Socket>,
     /// The stack that opens and seals.
@@ -88,7 +91,7 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     }
     let mut events = Events::new()?;
     let fault = |why| Fatal::new("wait", why);
-    let tun = checked(given.tun.needed("TUN queue")?)?;
+    let (tun, header) = checked(given.tun.needed("TUN queue")?)?;
     let tun = events.watch(tun, Source::Tun).map_err(fault)?;
     let sockets = Socket::all(given.sockets.needed("UDP socket")?, &mut events, Source::Socket)?;
     let mut stack =
@@ -106,15 +109,15 @@ pub fn start() -> Result<Option<Started>, Fatal> {
     let warden = confined.ready(&mut events, Source::Warden)?;
     let sources = [Source::Sessiond, Source::Keyer];
     let peers = Peers::given(given.sessiond, given.keyer, &mut events, sources)?;
-    Ok(Some(Started { events, warden, peers, tun, sockets, first, second }))
+    Ok(Some(Started { events, warden, peers, tun, header, sockets, first, second }))
 }
 
-/// A queue whose packets have a vnet header each, in which there is nothing as long as the warden has the kernel leave nothing to its reader.
-fn checked(fd: OwnedFd) -> Result<OwnedFd, Fatal> {
+/// A queue, and what is before each of its packets: a vnet header in which there is nothing, as long as the warden has the kernel leave
+/// nothing to its reader, or none.
+fn checked(fd: OwnedFd) -> Result<(OwnedFd, &'static [u8]), Fatal> {
     unblock(&fd)?;
     match levee_sys::tun::has_vnet_header(fd.as_fd()) {
-        Ok(true) => Ok(fd),
-        Ok(false) => Err(Fatal::new("take the TUN queue", "it has no vnet headers")),
+        Ok(has) => Ok((fd, if has { &[0; VNET_HEADER] } else { &[] })),
         Err(why) => Err(Fatal::new("ask the TUN queue", why)),
     }
 }

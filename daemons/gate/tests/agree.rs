@@ -419,6 +419,17 @@ fn what_the_kernel_left_to_the_reader_goes_nowhere_and_is_counted() {
 }
 
 #[test]
+fn before_a_machine_packets_have_no_header_and_pass_when_both_stacks_agree() {
+    let mut world = World::without_headers();
+    world.up(Cipher::Aes256Gcm, true);
+    assert!(world.ping(20, 10 * SECOND));
+    assert!(world.ping(1_200, 10 * SECOND));
+    world.send_inside();
+    let counted = world.counters();
+    assert_eq!((counted["oversize"], counted["disagreed"]), (0, 0), "{counted:?}");
+}
+
+#[test]
 fn all_three_are_sandboxed_and_neither_stack_has_a_device_or_a_socket_of_the_network() {
     let world = World::new();
     for process in [&world.gate, world.stack(Which::First), world.stack(Which::Second)] {

@@ -192,8 +192,9 @@ impl RunningLabel {
             addresses: if own_kernel { Vec::new() } else { inner_addresses(site) },
             routes: site.session_pools(),
         };
-        let tuns =
-            network.add(&interface, || queues(&interface.name, resources.slots.len())).map_err(step)?;
+        let tuns = network
+            .add(&interface, || queues(&interface.name, resources.slots.len(), !own_kernel))
+            .map_err(step)?;
         if let Some(attached) = resources.attached {
             attached.forward().map_err(step)?;
         }
@@ -470,11 +471,11 @@ impl RunningLabel {
 }
 
 /// A TUN device with so many queues, by which the kernel spreads flows: one that is received is answered by the queue
-/// that wrote it, any other goes by its hash, so that a flow stays with one worker.
-fn queues(name: &str, count: usize) -> std::io::Result<Vec<Queue>> {
+/// that wrote it, any other goes by its hash, so that a flow stays with one worker. What goes on to a machine's card goes one packet at
+/// a time, and the kernel of the host would cut what is written together as the vault says: into 65,000 packets, of one octet each.
+fn queues(name: &str, count: usize, vnet_header: bool) -> std::io::Result<Vec<Queue>> {
     let multi_queue = count > 1;
-    let open =
-        |number| tun::open(name, tun::Options { multi_queue, exclusive: number == 0, vnet_header: true });
+    let open = |number| tun::open(name, tun::Options { multi_queue, exclusive: number == 0, vnet_header });
     (0..count).map(open).collect()
 }
 

@@ -40,6 +40,7 @@ pub struct Options {
 pub struct Queue {
     fd: OwnedFd,
     name: String,
+    vnet_header: bool,
     offload: Offload,
     attached: bool,
 }
@@ -89,7 +90,7 @@ pub fn open(name: &str, options: Options) -> io::Result<Queue> {
     }
     let fd = create(name, flags)?;
     let offload = if options.vnet_header { negotiate(fd.as_fd())? } else { Offload::None };
-    Ok(Queue { fd, name: name.to_owned(), offload, attached: true })
+    Ok(Queue { fd, name: name.to_owned(), vnet_header: options.vnet_header, offload, attached: true })
 }
 
 /// Creates the TAP device `name` (1 to 15 bytes; Ethernet frames, without a vnet header) in the caller's network
@@ -129,12 +130,15 @@ fn create(name: &str, flags: libc::c_int) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Has the kernel leave to the reader as much as it can of `most`, and nothing beyond; the vnet header stays.
+/// Has the kernel leave to the reader as much as it can of `most`, and nothing beyond; the vnet header stays. Where there is no such
+/// header nothing is left to the reader: it would not be told of it.
 ///
 /// # Errors
 /// The kernel's.
 pub fn limit_offload(queue: &mut Queue, most: Offload) -> io::Result<()> {
-    queue.offload = accepted(queue.fd.as_fd(), most)?;
+    if queue.vnet_header {
+        queue.offload = accepted(queue.fd.as_fd(), most)?;
+    }
     Ok(())
 }
 

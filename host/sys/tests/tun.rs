@@ -12,8 +12,10 @@ const PLAIN: Options = Options { multi_queue: false, exclusive: true, vnet_heade
 #[test]
 fn an_exclusive_device_is_ours_alone_and_ends_with_its_queue() {
     let name = format!("lvt{}", std::process::id());
-    let queue = tun::open(&name, PLAIN).expect("needs root and /dev/net/tun");
+    let mut queue = tun::open(&name, PLAIN).expect("needs root and /dev/net/tun");
     assert_eq!(queue.name(), name);
+    // Also where it is asked for: nobody would be told what is left to do.
+    tun::limit_offload(&mut queue, Offload::TcpAndUdp).unwrap();
     assert_eq!(queue.offload(), Offload::None);
     assert_eq!(tun::open(&name, PLAIN).unwrap_err().raw_os_error(), Some(16), "EBUSY");
     drop(queue);

@@ -16,7 +16,8 @@ const HIGH: &str = "SECRET//NATO";
 const BETWEEN: &str = "CONFIDENTIAL";
 
 /// There the web is off, and what runs the tests' programs is on.
-const POSTURE: &str = "\n[[posture]]\nname = \"quiet\"\nlabels = [\"SECRET\"]\nservices = [\"shell\"]\n";
+const POSTURE: &str =
+    "\n[[posture]]\nname = \"quiet\"\nlabels = [\"SECRET\"]\nagree = true\nservices = [\"shell\"]\n";
 
 /// How long a machine may take to boot, and whatever else, on a loaded host.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -178,6 +179,12 @@ fn is_confined(world: &World) {
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size")).expect("a limit");
     let limit: Vec<&str> = limit.split_whitespace().take(2).collect();
     assert_eq!(limit, [&*largest.to_string(); 2]);
+
+    // Nor does the host's kernel cut what the vault writes for the machine into packets, as the vault says.
+    let of_vault = ["-t", &qemu.pid.to_string(), "-n", "ip", "-details", "link", "show", "levee0"];
+    let of_vault = std::process::Command::new("nsenter").args(of_vault).output().expect("its device");
+    let of_vault = String::from_utf8(of_vault.stdout).expect("text");
+    assert!(of_vault.contains("vnet_hdr off"), "{of_vault}");
 
     for line in read("mountinfo").lines() {
         let (place, source) = line.split_once(" - ").expect("a mount");

@@ -150,9 +150,18 @@ impl World {
 
     /// As [`World::with`], and what this gives is said behind each answer, unasked.
     pub fn taken_over(between: Option<(Which, Change)>, unasked: Unasked) -> Self {
+        Self::over(true, between, unasked)
+    }
+
+    /// Over a device whose packets have no header, as before a machine.
+    pub fn without_headers() -> Self {
+        Self::over(false, None, |_| None)
+    }
+
+    fn over(vnet_header: bool, between: Option<(Which, Change)>, unasked: Unasked) -> Self {
         let [outer, compartment] = [(); 2].map(|()| ns::new_net().expect("needs root"));
         Net::in_ns(outer.as_fd()).unwrap().set_up("lo").unwrap();
-        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header: true };
+        let options = tun::Options { multi_queue: false, exclusive: true, vnet_header };
         let mut tun = ns::in_net(compartment.as_fd(), || tun::open("tun0", options)).unwrap().unwrap();
         tun::limit_offload(&mut tun, tun::Offload::None).unwrap();
         let mut net = Net::in_ns(compartment.as_fd()).unwrap();
