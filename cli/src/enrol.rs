@@ -15,6 +15,8 @@
 //! STATE/etcd/        tls.key chain.pem authority.pem     etcd's own
 //! STATE/layer/       authority/ca.key authority/ca.pem   of the second tunnel, where the site has two layers: another authority and
 //!                    layer.key chain.pem authority.pem   another kind of key, in a store of another uid; hosts/NAME/layer is the same
+//! STATE/gateway/     gateway.toml layer/                 where the site has a gateway, its bundle, with that end of the second tunnel: copy
+//!                                                        it to that host
 //! STATE/channels/    NAME.key                            of a one-way channel from or to another host, the same at both
 //!                    next/NAME.key                       the one that follows it, while its rotation has not ended
 //! STATE/hosts/NAME/  device.key chain.pem ike.key ike-chain.pem authority.pem workstation.toml ppk.key
@@ -40,7 +42,7 @@ pub use enroller::{Enroller, Written};
 use enroller::{Files, Texts};
 use error::TokenFault;
 pub use error::{ChannelFault, EnrolError};
-pub use facts::{ChannelFacts, Facts, HostFacts};
+pub use facts::{ChannelFacts, Facts, GatewayFacts, HostFacts};
 use files::Mode;
 use levee_policy::site::Curve;
 use levee_sys::lock::Lock;

@@ -1,7 +1,8 @@
 //! The arguments of `levee enrol`, read into what [`crate::enrol`] takes.
 
 use crate::enrol::{
-    self, ChannelFacts, Enroller, Facts, HostFacts, ROUNDS, Rotated, Tokens, Whose, Written, request,
+    self, ChannelFacts, Enroller, Facts, GatewayFacts, HostFacts, ROUNDS, Rotated, Tokens, Whose, Written,
+    request,
 };
 use crate::operator::Which;
 use crate::pin;
@@ -560,6 +561,10 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
         keys: site.crypto().keys(),
         suites: site.crypto().suites(),
         layer_port: site.vault().has_second_tunnel().then(|| site.server().layer_port()),
+        gateway: site.gateway().map(|gateway| GatewayFacts {
+            addresses: gateway.addresses().to_vec(),
+            inside: gateway.inside(),
+        }),
         channels: (site.channels().iter().filter(|channel| channel.wire().is_some()))
             .map(|channel| ChannelFacts { name: channel.name().clone(), sends: channel.from().is_some() })
             .collect(),

@@ -59,12 +59,16 @@ const ALL: &str = "make the whole site anew: levee enrol all SITE --force";
 const SERVER: &str = "make the server's keys anew: levee enrol server SITE --force";
 
 /// What there is beside: of several servers, and of a second tunnel.
-const OTHERS: [(&str, &str); 5] = [
+const OTHERS: [(&str, &str); 6] = [
     ("authority/federation-ca.pem", "have another follow it: levee enrol rotate SITE federation-authority"),
     ("server/federation-chain.pem", "have another follow it: levee enrol rotate SITE federation"),
     ("etcd/chain.pem", "make etcd's anew: levee enrol etcd SITE --force"),
     ("layer/authority/ca.pem", "have another follow it: levee enrol rotate SITE layer-authority"),
     ("layer/chain.pem", "have another follow it: levee enrol rotate SITE layer"),
+    (
+        "gateway/layer/chain.pem",
+        "have another follow it: levee enrol rotate SITE layer, and copy the bundle to the gateway",
+    ),
 ];
 
 /// Revocation lists, and what makes them anew.
@@ -431,7 +435,9 @@ fn bundle(text: &[u8], site: &Site, host: &Host) -> Result<(), String> {
         );
     }
     let wanted = host.is_layered().then(|| i64::from(site.server().layer_port()));
-    if table.get("layer-port").and_then(toml::Value::as_integer) != wanted {
+    let gateway = site.gateway().and_then(|gateway| gateway.addresses().first()).map(ToString::to_string);
+    let said = table.get("gateway").and_then(toml::Value::as_str);
+    if table.get("layer-port").and_then(toml::Value::as_integer) != wanted || said != gateway.as_deref() {
         return Err(
             "it has another second tunnel, or none, or one too many, than the site file says".to_owned()
         );

@@ -9,11 +9,11 @@ use levee_policy::Site;
 use levee_policy::layers::{
     Evidence, Judgement, Layer, Line, Part, Rule, SECOND_CIPHER, SECOND_EXCHANGE, Seen, judge,
 };
-use levee_policy::site::{Cipher, Posture, Suites};
+use levee_policy::site::{Cipher, Gateway, Posture, Suites};
 use running::ServerProcesses;
 use serde::Serialize;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Whose keys and ciphers make the tunnel within.
 const WITHIN: [&str; 3] = ["levee-vault", "levee-keyer", "levee-signer"];
@@ -42,21 +42,39 @@ pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
     let names = |names: &[&'static str]| names.to_vec();
     let agrees = site.vault().agrees_anywhere() || site.postures().iter().any(Posture::agrees);
     let agreeing: &[&str] = if agrees { &AGREEING } else { &[] };
-    let sides = [(&mut within, names(&[&WITHIN[..], agreeing].concat())), (&mut around, names(&AROUND))];
-    for (layer, names) in sides {
+    // What a gateway runs nobody sees from here.
+    let there = if site.gateway().is_some() { None } else { running.as_ref() };
+    let sides = [
+        (&mut within, names(&[&WITHIN[..], agreeing].concat()), running.as_ref()),
+        (&mut around, names(&AROUND), there),
+    ];
+    for (layer, names, running) in sides {
         for name in names {
             // What runs is what counts, be the file on the disk another by now.
-            if !running.as_ref().is_some_and(|running| running.add(layer, name)) {
+            if !running.is_some_and(|running| running.add(layer, name)) {
                 program_of(layer, &programs.join(name));
             }
         }
-        common(layer, running.as_ref());
+    }
+    common(&mut within, running.as_ref());
+    match site.gateway() {
+        Some(gateway) => elsewhere(&mut around, gateway),
+        None => common(&mut around, running.as_ref()),
     }
     ciphers(site, &mut within);
     around.add(Part::Cipher, Evidence::found([SECOND_CIPHER], "levee-layer", Seen::OnDisk));
     around.add(Part::Exchange, Evidence::found([SECOND_EXCHANGE], "levee-layer", Seen::OnDisk));
-    keys(&mut within, &state.join("server"), "ike-chain.pem", "ike.key", &state.join("authority/ca.pem"));
-    keys(&mut around, &state.join("layer"), "chain.pem", "layer.key", &state.join("layer/authority.pem"));
+    let server = state.join("server");
+    identity(&mut within, &server.join("ike-chain.pem"), &state.join("authority/ca.pem"));
+    store(&mut within, &server.join("ike.key"));
+    let end = state.join(if site.gateway().is_some() { "gateway/layer" } else { "layer" });
+    identity(&mut around, &end.join("chain.pem"), &end.join("authority.pem"));
+    match end.join("layer.key") {
+        key if site.gateway().is_some() && !key.exists() => {
+            around.add(Part::Store, Evidence::found(["the gateway's"], "[gateway]", Seen::OnDisk));
+        }
+        key => store(&mut around, &key),
+    }
     ways(site, &mut within, &mut around, running.as_ref());
     let mut lines = judge(&within, &around);
     // Hosts with one layer reach keyer and vaults by the same addresses as the second tunnel; nothing else comes by them of hosts with two.
@@ -101,6 +119,17 @@ fn common(layer: &mut Layer, running: Option<&ServerProcesses>) {
     layer.add(Part::Stack, Evidence::found([stack], "the tunnels' sockets", seen));
 }
 
+/// What a gateway has of its own, as the site file says; what kernel and processor it has, and who operates it, nobody knows here.
+fn elsewhere(layer: &mut Layer, gateway: &Gateway) {
+    let host = format!("the gateway at {}", gateway.inside());
+    for part in [Part::Host, Part::Randomness, Part::Stack] {
+        layer.add(part, Evidence::found([host.as_str()], "[gateway]", Seen::OnDisk));
+    }
+    for part in [Part::Operator, Part::Kernel, Part::Processor] {
+        layer.add(part, Evidence::Unknown(format!("{host}: what it has is not seen from here")));
+    }
+}
+
 /// What the site's vaults prefer, by default and in each posture.
 fn ciphers(site: &Site, within: &mut Layer) {
     let family = |cipher: &Cipher| match cipher {
@@ -124,15 +153,14 @@ fn ciphers(site: &Site, within: &mut Layer) {
     within.add(Part::Exchange, Evidence::found(exchanges, "[crypto]", Seen::OnDisk));
 }
 
-/// A layer's certificate, its authority's, and whose its private key is on the disk.
-fn keys(layer: &mut Layer, directory: &Path, chain: &str, key: &str, authority: &Path) {
+/// A layer's certificate, and its authority's.
+fn identity(layer: &mut Layer, chain: &Path, authority: &Path) {
     let seen = Seen::OnDisk;
-    let (chain, key) = (directory.join(chain), directory.join(key));
-    let of = |path: &PathBuf| match program::certificate(path) {
+    let of = |path: &Path| match program::certificate(path) {
         Ok(certificate) => Ok((certificate, path.display().to_string())),
         Err(why) => Err(Evidence::Unknown(why)),
     };
-    match of(&chain) {
+    match of(chain) {
         Ok((certificate, place)) => {
             layer.add(Part::Key, Evidence::found([certificate.key], &place, seen));
             layer.add(Part::KeyType, Evidence::found([certificate.kind], &place, seen));
@@ -141,16 +169,20 @@ fn keys(layer: &mut Layer, directory: &Path, chain: &str, key: &str, authority: 
             [Part::Key, Part::KeyType].into_iter().for_each(|part| layer.add(part, unknown.clone()))
         }
     }
-    match of(&authority.to_owned()) {
+    match of(authority) {
         Ok((certificate, place)) => {
             layer.add(Part::Authority, Evidence::found([certificate.key], &place, seen))
         }
         Err(unknown) => layer.add(Part::Authority, unknown),
     }
-    match std::fs::metadata(&key) {
+}
+
+/// Whose a layer's private key is on the disk.
+fn store(layer: &mut Layer, key: &Path) {
+    match std::fs::metadata(key) {
         Ok(meta) => {
             let owner = format!("uid {}", meta.uid());
-            layer.add(Part::Store, Evidence::found([owner], &key.display().to_string(), seen));
+            layer.add(Part::Store, Evidence::found([owner], &key.display().to_string(), Seen::OnDisk));
         }
         Err(e) => layer.add(Part::Store, Evidence::Unknown(format!("{}: {e}", key.display()))),
     }
@@ -159,6 +191,13 @@ fn keys(layer: &mut Layer, directory: &Path, chain: &str, key: &str, authority: 
 /// Where each layer can be reached.
 fn ways(site: &Site, within: &mut Layer, around: &mut Layer, running: Option<&ServerProcesses>) {
     let server = site.server();
+    if let Some(gateway) = site.gateway() {
+        let all = gateway.addresses().iter().map(ToString::to_string);
+        around.add(Part::Way, Evidence::found(all, "[gateway]", Seen::OnDisk));
+        let own = running.map(|running| running.sockets(&[server.tunnel_port(), server.ike_port()]));
+        let table = || Evidence::found(["127.0.0.1"], "the warden's table", Seen::OnDisk);
+        return within.add(Part::Way, own.unwrap_or_else(table));
+    }
     let Some(running) = running else {
         within.add(Part::Way, Evidence::found(["127.0.0.1"], "the warden's table", Seen::OnDisk));
         let all = || server.addresses().iter().map(ToString::to_string);

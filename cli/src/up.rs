@@ -19,15 +19,18 @@ use zeroize::Zeroizing;
 /// How long a server may take to end its sessions and compartments.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Start a server, or a workstation's part
+/// Start a server, or a workstation's or a gateway's part
 #[derive(Debug, clap::Args)]
 pub struct Up {
-    /// The site file (with --workstation: the directory made by `levee enrol host`)
+    /// The site file (with --workstation or --gateway: the directory made by `levee enrol`)
     #[arg(value_name = "SITE")]
     config: PathBuf,
     /// Be a workstation instead of a server
     #[arg(long)]
     workstation: bool,
+    /// Be the gateway in front of a server, at which the second tunnel ends
+    #[arg(long, conflicts_with = "workstation")]
+    gateway: bool,
     /// Where keys, credentials, sessions, audit log, logs and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -70,25 +73,54 @@ pub struct Plan {
     state: Option<PathBuf>,
 }
 
+/// What is started.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Server,
+    Workstation,
+    Gateway,
+}
+
+impl What {
+    /// The file of its bundle, and what its name ends in; a server has none, and is called as the site is.
+    fn bundle(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Self::Server => None,
+            Self::Workstation => Some(("workstation.toml", "-ws")),
+            Self::Gateway => Some(("gateway.toml", "-gw")),
+        }
+    }
+
+    /// How the warden is told.
+    fn flag(self) -> &'static str {
+        match self {
+            Self::Server => "--server",
+            Self::Workstation => "--workstation",
+            Self::Gateway => "--gateway",
+        }
+    }
+}
+
 /// The site's name, to find the default directories; the warden checks the rest.
-fn name_of(config: &Path, workstation: bool) -> Result<String, String> {
-    let file = if workstation { config.join("workstation.toml") } else { config.to_owned() };
-    let text = fs::read_to_string(&file).map_err(|e| match workstation {
-        true => format!(
+fn name_of(config: &Path, what: What) -> Result<String, String> {
+    let bundle = what.bundle();
+    let file = bundle.map_or_else(|| config.to_owned(), |(file, _)| config.join(file));
+    let text = fs::read_to_string(&file).map_err(|e| match bundle {
+        Some(_) => format!(
             "{}: {e}; the bundle is the directory that `levee enrol` made for this host",
             file.display()
         ),
-        false => format!("{}: {e}", file.display()),
+        None => format!("{}: {e}", file.display()),
     })?;
     let value: toml::Table = text.parse().map_err(|e| format!("{}: {e}", file.display()))?;
     let site = value.get("site");
-    let name = if workstation { site } else { site.and_then(|site| site.get("name")) };
+    let name = if bundle.is_some() { site } else { site.and_then(|site| site.get("name")) };
     let name = name.and_then(toml::Value::as_str).unwrap_or_default();
     let valid = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if name.is_empty() || !name.bytes().all(valid) {
         return Err(format!("{}: it gives the site no valid name; `levee check` says more", file.display()));
     }
-    Ok(if workstation { format!("{name}-ws") } else { name.to_owned() })
+    Ok(format!("{name}{}", bundle.map_or("", |(_, end)| end)))
 }
 
 /// Whose it must be what root starts by.
@@ -123,17 +155,23 @@ fn held_whole(directory: &Path, whose: u32, second: Option<&str>) -> Result<(), 
 }
 
 /// That nobody but root can change what this goes by; of the site file, which many keep elsewhere, it is said who can.
-fn held_all((config, workstation): (&Path, bool), state: &Path, run: &Path) -> Result<(), String> {
+fn held_all((config, what): (&Path, What), state: &Path, run: &Path) -> Result<(), String> {
     for directory in [state, run] {
         held(directory)?;
     }
-    if workstation {
+    if what != What::Server {
         held_whole(config, ROOT, Some(SECOND))?;
     } else {
-        for (keys, whose) in [("authority", ROOT), ("server", ROOT), (SECOND, KEYS_UID)] {
+        let kept = [
+            ("authority", ROOT, None),
+            ("server", ROOT, None),
+            (SECOND, KEYS_UID, None),
+            ("gateway", ROOT, Some(SECOND)),
+        ];
+        for (keys, whose, second) in kept {
             let keys = state.join(keys);
             if keys.is_dir() {
-                held_whole(&keys, whose, None)?;
+                held_whole(&keys, whose, second)?;
             }
         }
         if let Err(why) = crate::programs::alone(config, ROOT) {
@@ -208,28 +246,38 @@ impl Up {
 
     fn start(self) -> Result<ExitCode, String> {
         must_be_root()?;
-        let name = name_of(&self.config, self.workstation)?;
+        let what = match (self.workstation, self.gateway) {
+            (false, false) => What::Server,
+            (true, _) => What::Workstation,
+            (false, true) => What::Gateway,
+        };
+        let is_server = what == What::Server;
+        let name = name_of(&self.config, what)?;
         // What runs later has another working directory.
         let absolute =
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
-        held_all((&self.config, self.workstation), &state, &run)?;
+        held_all((&self.config, what), &state, &run)?;
         let programs = crate::programs::directory()?;
         let checked = {
             use crate::programs::Use;
-            let host = if self.workstation { Use::Workstation } else { Use::Server };
+            let host = match what {
+                What::Server => Use::Server,
+                What::Workstation => Use::Workstation,
+                What::Gateway => Use::Any,
+            };
             crate::programs::check(&programs, host)?
         };
         // Read once: what is looked at here is what the warden has to find there.
-        let text = if self.workstation { None } else { Some(crate::site::text(&self.config)?) };
+        let text = if is_server { Some(crate::site::text(&self.config)?) } else { None };
         if let Some(text) = &text {
             may_serve(text, &state, &programs, checked.is_some())?;
         }
-        let to_try = if self.workstation || self.no_trial { None } else { to_try(&self.config) };
+        let to_try = if is_server && !self.no_trial { to_try(&self.config) } else { None };
         let mut warden = Command::new(programs.join("levee-warden"));
         warden
-            .arg(if self.workstation { "--workstation" } else { "--server" })
+            .arg(what.flag())
             .arg(fs::canonicalize(&self.config).map_err(|e| format!("{}: {e}", self.config.display()))?)
             .arg("--state")
             .arg(&state)
@@ -241,7 +289,7 @@ impl Up {
             let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
             warden.args(["--checked", &levee_policy::audit::hex(digest.as_ref())]);
         }
-        let keys = if self.workstation { self.config.clone() } else { state.join("server") };
+        let keys = if is_server { state.join("server") } else { self.config.clone() };
         let passphrase = passphrase(self.passphrase_file.as_deref(), &keys)?;
         if passphrase.is_some() {
             warden.arg("--passphrase");
@@ -263,7 +311,7 @@ impl Up {
         // With it goes our end of the pipe.
         drop((warden, passphrase));
         let said = child.stderr.take().map(|error| std::thread::spawn(move || beginning(error)));
-        if !self.workstation && !Path::new(PROGRAMS).is_dir() {
+        if is_server && !Path::new(PROGRAMS).is_dir() {
             // Nothing depends on whether anybody reads it.
             let _ = crate::output::said(FIRST);
         }
@@ -334,7 +382,7 @@ impl Plan {
                     self.site.display()
                 ));
             }
-            let name = name_of(&self.site, false)?;
+            let name = name_of(&self.site, What::Server)?;
             let state = self.state.unwrap_or_else(|| crate::site::state_of(&name));
             let state = std::path::absolute(&state).map_err(|e| format!("{}: {e}", state.display()))?;
             let programs = crate::programs::directory()?;

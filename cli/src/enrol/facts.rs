@@ -24,10 +24,20 @@ pub struct Facts {
     pub hosts: Vec<HostFacts>,
     /// The UDP port of the second tunnel, where the site has two layers.
     pub layer_port: Option<u16>,
+    /// Where the second tunnel ends, if that is not at the server.
+    pub gateway: Option<GatewayFacts>,
     /// The one-way channels from and to other hosts.
     pub channels: Vec<ChannelFacts>,
     /// etcd's name and addresses, where the site has several servers.
     pub etcd: Option<(DomainName, Vec<IpAddr>)>,
+}
+
+/// What a site file says about its gateway.
+pub struct GatewayFacts {
+    /// Where workstations find the second tunnel.
+    pub addresses: Vec<IpAddr>,
+    /// Its address towards the server.
+    pub inside: IpAddr,
 }
 
 /// What a site file says about a one-way channel whose other end is on another host.
@@ -71,9 +81,42 @@ impl Facts {
             ppk: host.ppk.as_ref().map(PpkId::as_str),
             suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
             layer_port: self.layer_port.filter(|_| host.layered),
+            gateway: self.gateway.as_ref().and_then(|gateway| gateway.addresses.first()).copied(),
         })
         .map_err(EnrolError::Toml)
     }
+
+    /// The directory of the server's end of the second tunnel, and where workstations find that.
+    pub(super) fn layer_end(&self) -> (&'static str, &[IpAddr]) {
+        match &self.gateway {
+            Some(gateway) => ("gateway/layer", &gateway.addresses),
+            None => ("layer", &self.addresses),
+        }
+    }
+
+    /// The text of `gateway.toml`, where there is a gateway.
+    pub(super) fn gateway(&self) -> Result<Option<String>, EnrolError> {
+        let (Some(gateway), Some(layer_port), Some(server)) =
+            (&self.gateway, self.layer_port, self.addresses.first())
+        else {
+            return Ok(None);
+        };
+        let GatewayFacts { addresses, inside } = gateway;
+        let text =
+            toml::to_string(&Gateway { site: self.site.as_str(), addresses, inside, server, layer_port });
+        text.map(Some).map_err(EnrolError::Toml)
+    }
+}
+
+/// What a gateway needs to know: `gateway.toml`.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Gateway<'a> {
+    site: &'a str,
+    addresses: &'a [IpAddr],
+    inside: &'a IpAddr,
+    server: &'a IpAddr,
+    layer_port: u16,
 }
 
 /// What a workstation needs to know of its server: `workstation.toml`.
@@ -90,4 +133,6 @@ struct Workstation<'a> {
     suites: Option<Suites>,
     #[serde(skip_serializing_if = "Option::is_none")]
     layer_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
 }

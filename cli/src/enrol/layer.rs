@@ -21,19 +21,28 @@ impl Enroller<'_> {
         owned(files)
     }
 
-    /// The server's key and certificate, unless they are there or the site has one layer.
+    /// The key and certificate of the server's end, which is the gateway's bundle where there is one, unless they are there or the site has
+    /// one layer.
     pub(super) fn layer_server(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        if facts.layer_port.is_none() || self.is_there("layer/authority.pem") {
+        let (end, addresses) = facts.layer_end();
+        if facts.layer_port.is_none() || self.is_there(&format!("{end}/authority.pem")) {
             return Ok(Vec::new());
         }
+        let mut written = Vec::new();
+        if let Some(text) = facts.gateway()? {
+            let mut files = Files { force: true, ..self.open(&self.state.join("gateway"))? };
+            files.public("gateway.toml", &text)?;
+            written = files.written;
+        }
         let (authority, issuer) = self.layer_issuer()?;
-        let mut files = self.layer_store(&self.state.join("layer"))?;
+        let mut files = self.layer_store(&self.state.join(end))?;
         let key = pki::layer_key()?;
-        let certificate = pki::server(&facts.server, &facts.addresses, &key, &issuer)?;
+        let certificate = pki::server(&facts.server, addresses, &key, &issuer)?;
         files.put("layer.key", pki::write_layer_key(&key)?.as_bytes(), Mode::Private)?;
         files.public("chain.pem", &certificate.pem())?;
         files.public("authority.pem", &authority)?;
-        owned(files)
+        written.extend(owned(files)?);
+        Ok(written)
     }
 
     /// A host's, unless they are there or it has one layer.

@@ -213,7 +213,7 @@ impl Enroller<'_> {
                 (format!("second tunnel's key of {name}"), self.rotate_layer(facts, &bundle, Some(name))?)
             }
             (What::Layer, None) => {
-                ("second tunnel's key".to_owned(), self.rotate_layer(facts, "layer", None)?)
+                ("second tunnel's key".to_owned(), self.rotate_layer(facts, facts.layer_end().0, None)?)
             }
             (
                 What::Host
@@ -345,7 +345,7 @@ impl Enroller<'_> {
             What::FederationAuthority => {
                 vec!["server/federation-authority.pem".to_owned(), "etcd/authority.pem".to_owned()]
             }
-            What::LayerAuthority => ["layer/authority.pem".to_owned()]
+            What::LayerAuthority => [format!("{}/authority.pem", facts.layer_end().0)]
                 .into_iter()
                 .chain(hosts.map(|host| format!("{host}/layer/authority.pem")))
                 .collect(),
@@ -385,10 +385,14 @@ impl Enroller<'_> {
                 ("the server".to_owned(), vec!["server/federation-chain.pem".to_owned()]),
                 ("etcd".to_owned(), vec!["etcd/chain.pem".to_owned()]),
             ],
-            What::LayerAuthority => [("the server".to_owned(), vec!["layer/chain.pem".to_owned()])]
-                .into_iter()
-                .chain(those(true).map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])))
-                .collect(),
+            What::LayerAuthority => {
+                [("the server".to_owned(), vec![format!("{}/chain.pem", facts.layer_end().0)])]
+                    .into_iter()
+                    .chain(
+                        those(true).map(|(name, bundle)| (name, vec![format!("{bundle}/layer/chain.pem")])),
+                    )
+                    .collect()
+            }
             _ => [server()]
                 .into_iter()
                 .chain(hosts())
@@ -523,7 +527,7 @@ impl Enroller<'_> {
         let key = pki::layer_key()?;
         let certificate = match host {
             Some(name) => pki::layer_host(&facts.host(name)?.name, &key, &issuer)?,
-            None => pki::server(&facts.server, &facts.addresses, &key, &issuer)?,
+            None => pki::server(&facts.server, facts.layer_end().1, &key, &issuer)?,
         };
         rotation.files.put("layer.key", pki::write_layer_key(&key)?.as_bytes(), Mode::Private)?;
         rotation.said.push(format!("{} to {}", fingerprint(&old), fingerprint(&key)));
@@ -550,7 +554,7 @@ impl Enroller<'_> {
 
 /// Directories in which a rotation was begun and never ended: the next one of the same directory destroys what is left.
 pub fn unfinished(state: &Path) -> Vec<PathBuf> {
-    let places = ["server", "layer", "authority", "channels"]
+    let places = ["server", "layer", "gateway/layer", "authority", "channels"]
         .map(|name| state.join(format!("{name}{}", swap::STAGED)));
     let hosts = std::fs::read_dir(state.join("hosts")).into_iter().flatten().flatten();
     let of_hosts = hosts.flat_map(|entry| {

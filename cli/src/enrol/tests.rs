@@ -15,6 +15,7 @@ fn host(name: &str, accreditation: &str, ppk: Option<&str>) -> HostFacts {
 fn facts() -> Facts {
     Facts {
         layer_port: None,
+        gateway: None,
         site: SiteName::new("small").unwrap(),
         server: DomainName::new("server.small.example").unwrap(),
         addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],

@@ -4,6 +4,9 @@
 //! datagrams, which ESP and IKE refuse as they refuse an onlooker's. Keyer and vaults of a site with two layers have loopback sockets
 //! alone, so that nothing passes where this process does not.
 //!
+//! Where a site has a gateway, this is two processes on two hosts: the end of the tunnels there, and at the server one that passes on
+//! (`relay.rs`).
+//!
 //! It may not have a key of the first tunnel, nor open a file. Begin reading with `serve.rs`, then `quic.rs`.
 #![forbid(unsafe_code)]
 
@@ -11,6 +14,7 @@ pub mod carried;
 pub mod crypto;
 pub mod loopback;
 pub mod quic;
+mod relay;
 mod serve;
 mod start;
 mod strangers;
@@ -21,7 +25,8 @@ mod strangers;
 /// Why it cannot go on.
 pub fn run() -> Result<(), levee_daemon::Fatal> {
     match start::start()? {
-        Some(started) => serve::serve(started),
+        Some(start::Work::End(started)) => serve::serve(started),
+        Some(start::Work::Relay(relay)) => relay.work(),
         None => Ok(()),
     }
 }

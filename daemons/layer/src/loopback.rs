@@ -1,6 +1,7 @@
-//! Each tunnel's own addresses on the server's loopback interface, so that keyer and vaults tell one workstation from another.
+//! Each tunnel's own addresses on the server's loopback interface, so that keyer and vaults tell one workstation from another. A gateway says
+//! the same address before each packet, and hears it before each from the server.
 
-use crate::carried::Flow;
+use crate::carried::{Flow, LONGEST};
 use std::net::Ipv4Addr;
 
 /// 127.64.0.0, the first of 4,194,304: four for each tunnel.
@@ -24,6 +25,21 @@ impl Loopback {
         let (loopback, [.., low]) = (offset >> 2, offset.to_be_bytes());
         (loopback < LOOPBACKS).then_some((Self(loopback), Flow::new(low & 3)))
     }
+}
+
+/// Octets before a packet between gateway and server: the address.
+const ADDRESS: usize = 4;
+
+/// What goes between gateway and server: whose packet it is, then the packet.
+pub fn between(loopback: Loopback, flow: Flow, packet: &[u8]) -> Vec<u8> {
+    [&loopback.address(flow).octets()[..], packet].concat()
+}
+
+/// Reads that. What is too short or too long, or of an address that no tunnel has, is nothing.
+pub fn from_between(datagram: &[u8]) -> Option<(Loopback, Flow, &[u8])> {
+    let (address, packet) = datagram.split_first_chunk::<ADDRESS>()?;
+    let (loopback, flow) = Loopback::of(Ipv4Addr::from(*address))?;
+    (!packet.is_empty() && packet.len() <= LONGEST).then_some((loopback, flow, packet))
 }
 
 /// Hands them out, each again as late as can be: whoever knew the last tunnel that had them may go on for a while.
@@ -55,6 +71,21 @@ mod tests {
         }
         for foreign in ["127.0.0.1", "127.63.255.255", "127.128.0.0", "10.0.0.1"] {
             assert_eq!(Loopback::of(foreign.parse().unwrap()), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn what_goes_between_gateway_and_server_is_read_as_written_and_nothing_else_is() {
+        let longest = [7; LONGEST];
+        for (loopback, flow, packet) in [(0, 0, &b"x"[..]), (70_000, 3, &longest)] {
+            let (loopback, flow) = (Loopback(loopback), Flow::new(flow));
+            let datagram = between(loopback, flow, packet);
+            assert_eq!(from_between(&datagram), Some((loopback, flow, packet)));
+        }
+        let over = between(Loopback(1), Flow::new(1), &[7; LONGEST + 1]);
+        let foreign = [&[127, 0, 0, 1][..], b"x"].concat();
+        for nothing in [&b""[..], &[127, 64, 0], &[127, 64, 0, 0], &foreign, &over] {
+            assert_eq!(from_between(nothing), None, "{} octets", nothing.len());
         }
     }
 

@@ -1,7 +1,7 @@
 //! The loop: sockets to QUIC, QUIC to sockets.
 
 use crate::carried::{Carried, Flow, NEEDED};
-use crate::loopback::{Loopback, Loopbacks};
+use crate::loopback::{Loopback, Loopbacks, between, from_between};
 use crate::quic::{Handle, MOST_OF_A_HOST, News, Out, Quic};
 use levee_daemon::tunnel::Socket;
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
@@ -9,14 +9,14 @@ use levee_ipc::say;
 use levee_ipc::warden::LayerState;
 use levee_ipc::warden::layer::LayerPart;
 use levee_policy::DomainName;
-use levee_sys::udp;
+use levee_sys::udp::{self, Received};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The longest datagram or aggregate.
-const LONGEST: usize = 65_535;
+pub const LONGEST: usize = 65_535;
 /// A workstation asks so often for the proof that the longest packet reaches it, while it has none.
 const ASKING: Duration = Duration::from_millis(200);
 /// How long without a tunnel, or without that proof, until it is said.
@@ -51,10 +51,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// A server's, with its steering group.
-    pub fn server(tunnel: SocketAddrV4) -> Self {
+    /// A server's, or its gateway's.
+    pub fn server(to: To) -> Self {
         Self::Server(Server {
-            tunnel,
+            to,
             loopbacks: Loopbacks::default(),
             here: BTreeMap::new(),
             tunnels: BTreeMap::new(),
@@ -79,9 +79,43 @@ impl Side {
     }
 }
 
+impl Side {
+    /// In which tunnel a datagram from inside goes, and what of it is the packet; if whoever sent it may.
+    fn whose<'d>(&self, received: &Received, datagram: &'d [u8]) -> Option<(Handle, Flow, &'d [u8])> {
+        match self {
+            Self::Server(server) => {
+                let (loopback, flow, packet) = match server.to {
+                    To::Here(tunnel) if received.from == SocketAddr::V4(tunnel) => {
+                        let (loopback, flow) = received.to.and_then(Loopback::of)?;
+                        (loopback, flow, datagram)
+                    }
+                    To::Beyond(beyond) if received.from == beyond => from_between(datagram)?,
+                    _ => return None,
+                };
+                Some((*server.here.get(&loopback)?, flow, packet))
+            }
+            Self::Workstation(workstation) if workstation.proved => {
+                let mut sessions = workstation.sessions.iter();
+                let (flow, _) = sessions.find(|(_, address)| **address == received.from)?;
+                Some((workstation.handle?, *flow, datagram))
+            }
+            Self::Workstation(_) => None,
+        }
+    }
+}
+
+/// Who takes what comes out of a server's tunnels.
+#[derive(Clone, Copy, Debug)]
+pub enum To {
+    /// The steering group of this host.
+    Here(SocketAddrV4),
+    /// A server to which this is the gateway.
+    Beyond(SocketAddr),
+}
+
 /// A server's tunnels.
 pub struct Server {
-    tunnel: SocketAddrV4,
+    to: To,
     loopbacks: Loopbacks,
     here: BTreeMap<Loopback, Handle>,
     tunnels: BTreeMap<usize, Tunnel>,
@@ -187,9 +221,7 @@ impl Layer {
                 // What ICMP says about an earlier send: anyone could have said it.
                 _ => continue,
             };
-            let whole = buffer.get(..received.length).unwrap_or_default();
-            let step = received.segment.map_or(whole.len(), usize::from).max(1);
-            for datagram in whole.chunks(step) {
+            for datagram in received.datagrams(buffer) {
                 let to = socket.address.ip();
                 quic.receive(Instant::now(), received.from, to, datagram, &mut |out| send(outer, &out));
             }
@@ -204,27 +236,11 @@ impl Layer {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 _ => continue,
             };
-            let to = match &self.side {
-                Side::Server(server) if received.from == SocketAddr::V4(server.tunnel) => received
-                    .to
-                    .and_then(Loopback::of)
-                    .and_then(|(loopback, flow)| Some((*server.here.get(&loopback)?, flow))),
-                Side::Server(_) => None,
-                Side::Workstation(workstation) if workstation.proved => {
-                    let mut sessions = workstation.sessions.iter();
-                    let flow =
-                        sessions.find(|(_, address)| **address == received.from).map(|(flow, _)| *flow);
-                    workstation.handle.zip(flow)
-                }
-                Side::Workstation(_) => None,
-            };
-            let Some((handle, flow)) = to.filter(|(handle, _)| self.quic.room(*handle) >= NEEDED) else {
-                continue;
-            };
-            let whole = self.buffer.get(..received.length).unwrap_or_default();
-            let step = received.segment.map_or(whole.len(), usize::from).max(1);
-            for packet in whole.chunks(step) {
-                if let Some(datagram) = Carried::Packet(flow, packet).write() {
+            for datagram in received.datagrams(&self.buffer) {
+                let Some((handle, flow, packet)) = self.side.whose(&received, datagram) else { continue };
+                if self.quic.room(handle) >= NEEDED
+                    && let Some(datagram) = Carried::Packet(flow, packet).write()
+                {
                     self.quic.send(handle, datagram);
                 }
             }
@@ -267,9 +283,14 @@ impl Layer {
     fn came(&mut self, handle: Handle, datagram: &[u8]) {
         match (&mut self.side, Carried::parse(datagram)) {
             (Side::Server(server), Some(Carried::Packet(flow, packet))) => {
-                if let Some(tunnel) = server.tunnels.get(&handle.0) {
-                    let from = tunnel.loopback.address(flow);
-                    let _ = udp::send_from(self.inner.as_fd(), packet, server.tunnel, from);
+                if let Some(Tunnel { loopback, .. }) = server.tunnels.get(&handle.0) {
+                    let inner = self.inner.as_fd();
+                    let _ = match server.to {
+                        To::Here(tunnel) => udp::send_from(inner, packet, tunnel, loopback.address(flow)),
+                        To::Beyond(beyond) => {
+                            udp::send(inner, &between(*loopback, flow, packet), beyond, None, 0)
+                        }
+                    };
                 }
             }
             (Side::Server(server), Some(Carried::Ask)) if server.tunnels.contains_key(&handle.0) => {

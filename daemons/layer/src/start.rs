@@ -2,14 +2,15 @@
 
 use crate::crypto::{Believed, Own};
 use crate::quic::Quic;
-use crate::serve::{Side, Source, Started};
+use crate::relay::Relay;
+use crate::serve::{Side, Source, Started, To};
 use levee_daemon::tunnel::Socket;
-use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, begin, pem};
+use levee_daemon::{Beginning, Descriptors, Events, Fatal, Kit, Many, One, Watched, begin, pem};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::layer::LayerPart;
 use levee_policy::DomainName;
 use levee_sys::sandbox::Sandbox;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
 /// The system calls that it may make.
@@ -18,9 +19,11 @@ const FILTER: &str = include_str!("../../../conf/seccomp/layer.toml");
 /// What the warden gives.
 #[derive(Default)]
 struct Given {
-    outer: Many<(OwnedFd, SocketAddr), { Socket::MOST }>,
+    outer: Outer,
     inner: One<OwnedFd>,
     tunnel: One<SocketAddr>,
+    gateway: One<SocketAddr>,
+    behind: One<SocketAddr>,
     server: One<(SocketAddr, DomainName)>,
     chain: One<OwnedFd>,
     authority: One<OwnedFd>,
@@ -36,6 +39,8 @@ impl Kit for Given {
             LayerPart::Outer(address) => self.outer.put((with.one()?, address)),
             LayerPart::Inner => self.inner.put(with.one()?),
             LayerPart::Tunnel(address) => self.tunnel.put(address),
+            LayerPart::Gateway(address) => self.gateway.put(address),
+            LayerPart::Behind(address) => self.behind.put(address),
             LayerPart::Server { address, name } => self.server.put((address, name)),
             LayerPart::Chain => self.chain.put(with.one()?),
             LayerPart::Authority => self.authority.put(with.one()?),
@@ -45,25 +50,36 @@ impl Kit for Given {
     }
 }
 
+/// What it is to do.
+pub enum Work {
+    /// One end of tunnels.
+    End(Started),
+    /// A gateway has that, and this is the server.
+    Relay(Relay),
+}
+
 /// Takes what the warden gives, enters the sandbox and says so. `None`: the warden does not need us any more.
 ///
 /// # Errors
 /// Why it cannot begin.
-pub fn start() -> Result<Option<Started>, Fatal> {
+pub fn start() -> Result<Option<Work>, Fatal> {
     let Some((given, beginning)) = begin::<Given>()? else { return Ok(None) };
     let fault = |why: String| Fatal::new("begin", why);
+    if let Some(gateway) = given.gateway.as_ref().copied() {
+        return relay(given, beginning, gateway).map(Some);
+    }
     let chain = pem(&given.chain.needed("certificate")?)?;
     let authority = pem(&given.authority.needed("authority")?)?;
     let key = pem(&given.key.needed("private key")?)?;
     let own = Own::read(&chain, &key).map_err(fault)?;
     let (quic, side) = match beginning.place {
         Place::Server => {
-            let tunnel = given.tunnel.needed("tunnel")?;
-            let SocketAddr::V4(tunnel) = tunnel else {
-                return Err(Fatal::new("begin", "the steering group has no IPv4 address"));
+            let to = match given.behind.get() {
+                Some(server) => To::Beyond(server),
+                None => To::Here(steering(given.tunnel.needed("tunnel")?)?),
             };
             let clients = Believed::clients(&authority).map_err(fault)?;
-            (Quic::server(own, clients).map_err(fault)?, Side::server(tunnel))
+            (Quic::server(own, clients).map_err(fault)?, Side::server(to))
         }
         Place::Workstation => {
             let (address, name) = given.server.needed("server")?;
@@ -72,10 +88,42 @@ pub fn start() -> Result<Option<Started>, Fatal> {
         }
     };
     let mut events = Events::new()?;
-    let outer = Socket::all(given.outer.needed("outer socket")?, &mut events, Source::Outer)?;
-    let inner = given.inner.needed("inner socket")?;
+    let (outer, inner) = sockets(given.outer, given.inner, &mut events)?;
+    let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
+    let sessions = given.sessions.all();
+    Ok(Some(Work::End(Started { events, warden, outer, inner, quic, side, sessions })))
+}
+
+fn steering(tunnel: SocketAddr) -> Result<SocketAddrV4, Fatal> {
+    match tunnel {
+        SocketAddr::V4(tunnel) => Ok(tunnel),
+        SocketAddr::V6(_) => Err(Fatal::new("begin", "the steering group has no IPv4 address")),
+    }
+}
+
+/// A server's whose second tunnel ends at a gateway. It has no key.
+fn relay(given: Given, beginning: Beginning<LayerPart>, gateway: SocketAddr) -> Result<Work, Fatal> {
+    if beginning.place != Place::Server || given.key.as_ref().is_some() {
+        return Err(Fatal::new("begin", "a gateway's tunnels are ended by the gateway"));
+    }
+    let tunnel = steering(given.tunnel.needed("tunnel")?)?;
+    let mut events = Events::new()?;
+    let (outer, inner) = sockets(given.outer, given.inner, &mut events)?;
+    let outer = outer.into_iter().next().ok_or_else(|| Fatal::new("begin", "there is no outer socket"))?;
+    let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
+    Ok(Work::Relay(Relay { events, warden, outer, inner, gateway, tunnel }))
+}
+
+type Outer = Many<(OwnedFd, SocketAddr), { Socket::MOST }>;
+
+fn sockets(
+    outer: Outer,
+    inner: One<OwnedFd>,
+    events: &mut Events<Source>,
+) -> Result<(Vec<Socket>, Watched<OwnedFd>), Fatal> {
+    let outer = Socket::all(outer.needed("outer socket")?, events, Source::Outer)?;
+    let inner = inner.needed("inner socket")?;
     levee_daemon::tunnel::unblock(&inner)?;
     let inner = events.watch(inner, Source::Inner).map_err(|why| Fatal::new("wait for a socket", why))?;
-    let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
-    Ok(Some(Started { events, warden, outer, inner, quic, side, sessions: given.sessions.all() }))
+    Ok((outer, inner))
 }

@@ -46,8 +46,9 @@ fn exactly(to: SocketAddr) -> Rule {
     rule(to.ip(), bits, to.port()..=to.port(), true)
 }
 
-/// A server reaches its steering group, and ports of clients on other hosts. Which addresses the host has the kernel knows.
-fn rules_of_server(own: &[SocketAddr], tunnel: SocketAddr) -> Vec<Rule> {
+/// Who ends tunnels reaches who takes what comes out of them, and ports of clients on other hosts. Which addresses the host has the kernel
+/// knows.
+fn rules_of_end(own: &[SocketAddr], to: SocketAddr) -> Vec<Rule> {
     let here = own.iter().map(|own| rule(own.ip(), if own.is_ipv4() { 32 } else { 128 }, ANY, false));
     // The host itself by any name («this host», RFC 1122 3.2.1.3, as Linux takes it, too), and groups.
     let nobody = [
@@ -60,33 +61,57 @@ fn rules_of_server(own: &[SocketAddr], tunnel: SocketAddr) -> Vec<Rule> {
     ];
     let others =
         [rule(Ipv4Addr::UNSPECIFIED, 0, CLIENTS, true), rule(Ipv6Addr::UNSPECIFIED, 0, CLIENTS, true)];
-    std::iter::once(exactly(tunnel)).chain(here).chain(nobody).chain(others).collect()
+    std::iter::once(exactly(to)).chain(here).chain(nobody).chain(others).collect()
 }
 
 fn made(
-    block: u32,
+    uid: u32,
     rules: &[Rule],
     here: &[Rule],
     make: impl FnOnce() -> io::Result<(Vec<(SocketAddr, OwnedFd)>, OwnedFd)>,
 ) -> io::Result<Layer> {
-    let group = Cgroup::create_own(&format!("levee/sockets-{block}"), LIMITS).map(Group);
+    let group = Cgroup::create_own(&format!("levee/sockets-{uid}"), LIMITS).map(Group);
     let group = group.map_err(io::Error::other)?;
     let (outer, inner) = reach::within(&group.0, rules, here, make).map_err(io::Error::other)??;
     Ok(Layer { outer, inner, _group: group })
 }
 
-/// A server's sockets of the second tunnel, which is at these addresses; `block` is that of the warden's uids.
+/// A socket of the second tunnel, at this address.
+fn bind(address: SocketAddr) -> io::Result<(SocketAddr, OwnedFd)> {
+    let socket = patiently(|| levee_sys::udp::bind_whole(address, QUEUE));
+    Ok((address, socket.map_err(|e| named("the second tunnel's UDP socket", address, &e))?))
+}
+
+/// A server's sockets of the second tunnel, which is at these addresses; `uid` is that of the process.
 ///
 /// # Errors
 /// The kernel's, with the address.
-pub fn server(block: u32, own: &[SocketAddr], tunnel: SocketAddr) -> io::Result<Layer> {
-    made(block, &rules_of_server(own, tunnel), &[exactly(tunnel)], || {
-        let bind = |address: &SocketAddr| {
-            let socket = patiently(|| levee_sys::udp::bind_whole(*address, QUEUE));
-            Ok((*address, socket.map_err(|e| named("the second tunnel's UDP socket", *address, &e))?))
-        };
-        let outer = own.iter().map(bind).collect::<io::Result<_>>()?;
+pub fn server(uid: u32, own: &[SocketAddr], tunnel: SocketAddr) -> io::Result<Layer> {
+    made(uid, &rules_of_end(own, tunnel), &[exactly(tunnel)], || {
+        let outer = own.iter().copied().map(bind).collect::<io::Result<_>>()?;
         Ok((outer, levee_sys::udp::bind_within(QUEUE)?))
+    })
+}
+
+/// Those of a server whose second tunnel ends at this gateway: they reach that and the steering group.
+///
+/// # Errors
+/// The kernel's, with the address.
+pub fn behind(uid: u32, own: SocketAddr, gateway: SocketAddr, tunnel: SocketAddr) -> io::Result<Layer> {
+    made(uid, &[exactly(gateway), exactly(tunnel)], &[exactly(tunnel)], || {
+        Ok((vec![bind(own)?], levee_sys::udp::bind_within(QUEUE)?))
+    })
+}
+
+/// A gateway's, of tunnels that are at these addresses: they reach its server from `inside`, clients, and nothing of the host's own.
+///
+/// # Errors
+/// The kernel's, with the address.
+pub fn gateway(uid: u32, own: &[SocketAddr], inside: SocketAddr, server: SocketAddr) -> io::Result<Layer> {
+    let all = [own, &[inside]].concat();
+    made(uid, &rules_of_end(&all, server), &[], || {
+        let outer = own.iter().copied().map(bind).collect::<io::Result<_>>()?;
+        Ok((outer, bind(inside)?.1))
     })
 }
 
@@ -94,11 +119,11 @@ pub fn server(block: u32, own: &[SocketAddr], tunnel: SocketAddr) -> io::Result<
 ///
 /// # Errors
 /// The kernel's.
-pub fn workstation(block: u32, server: SocketAddr) -> io::Result<Layer> {
+pub fn workstation(uid: u32, server: SocketAddr) -> io::Result<Layer> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let here = rule(Ipv4Addr::LOCALHOST, 32, CLIENTS, true);
-    made(block, &[exactly(server), here.clone()], &[here], || {
+    made(uid, &[exactly(server), here.clone()], &[here], || {
         let outer = levee_sys::udp::bind_whole(SocketAddr::new(any, 0), QUEUE)?;
         let address = levee_sys::udp::local_address(outer.as_fd())?;
         Ok((vec![(address, outer)], levee_sys::udp::bind(within(0), QUEUE)?))

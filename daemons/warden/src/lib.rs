@@ -16,6 +16,7 @@ pub mod compartment;
 pub mod edges;
 mod fatal;
 mod framed;
+mod gateway;
 mod held;
 mod key;
 mod label;
@@ -65,8 +66,8 @@ pub(crate) use voice::log;
 pub use workstation::Bundle;
 
 use levee_ipc::Secret;
-use levee_ipc::warden::Place;
 use levee_sys::signals::Signals;
+use options::Of;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
@@ -124,18 +125,24 @@ pub fn run(options: Options, ready: impl FnOnce()) -> Result<(), Fatal> {
             voice::leave_standard_error();
         }
     };
-    match options.place {
-        Place::Server => {
+    match options.of {
+        Of::Server => {
             let mut server = server::Server::start(options, passphrase)?;
             let state = server.state().to_owned();
             let result = server.run(&signals, ready);
             server.stop();
             result.inspect_err(|why| state::ends_by_itself(&state, &why.to_string()))
         }
-        Place::Workstation => {
+        Of::Workstation => {
             let mut workstation = workstation::Workstation::start(options, passphrase)?;
             let result = workstation.run(&signals, ready);
             workstation.stop();
+            result
+        }
+        Of::Gateway => {
+            let mut gateway = gateway::Gateway::start(options)?;
+            let result = gateway.run(&signals, ready);
+            gateway.stop();
             result
         }
     }

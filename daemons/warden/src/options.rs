@@ -1,15 +1,25 @@
 //! What the warden is told when it is started. `levee up` fills it in; nothing else is read from outside.
 
 use crate::placed::Places;
-use levee_ipc::warden::Place;
 use std::path::PathBuf;
+
+/// What a warden is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A server.
+    Server,
+    /// A workstation.
+    Workstation,
+    /// A host in front of a server, at which the second tunnel ends.
+    Gateway,
+}
 
 /// How one warden runs.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Server or workstation.
-    pub place: Place,
-    /// Server: the site file. Workstation: the directory that `levee enrol host` made.
+    /// Whose it is.
+    pub of: Of,
+    /// Server: the site file. Others: the directory that `levee enrol` made.
     pub config: PathBuf,
     /// Keys, credentials, sessions, audit log, stores: what outlives a run.
     pub state: PathBuf,
@@ -28,7 +38,7 @@ pub struct Options {
 }
 
 /// How the warden is called.
-pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE) --state DIR --run DIR \
+pub const USAGE: &str = "usage: levee-warden (--server SITE-FILE | --workstation BUNDLE | --gateway BUNDLE) --state DIR --run DIR \
                          --programs DIR [--passphrase] [--checked SHA256] [--background]\n(started by `levee up`)";
 
 impl Options {
@@ -38,13 +48,14 @@ impl Options {
     /// What is wrong with it, in words.
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments.into_iter();
-        let (mut place, mut state, mut run, mut programs) = (None, None, None, None);
+        let (mut of, mut state, mut run, mut programs) = (None, None, None, None);
         let (mut passphrase, mut background, mut checked) = (false, false, None);
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value\n{USAGE}"));
             match flag.as_str() {
-                "--server" => place = Some((Place::Server, PathBuf::from(value()?))),
-                "--workstation" => place = Some((Place::Workstation, PathBuf::from(value()?))),
+                "--server" => of = Some((Of::Server, PathBuf::from(value()?))),
+                "--workstation" => of = Some((Of::Workstation, PathBuf::from(value()?))),
+                "--gateway" => of = Some((Of::Gateway, PathBuf::from(value()?))),
                 "--state" => state = Some(PathBuf::from(value()?)),
                 "--run" => run = Some(PathBuf::from(value()?)),
                 "--programs" => programs = Some(PathBuf::from(value()?)),
@@ -55,9 +66,9 @@ impl Options {
             }
         }
         let missing = |what: &str| format!("{what} is missing\n{USAGE}");
-        let (place, config) = place.ok_or_else(|| missing("--server or --workstation"))?;
+        let (of, config) = of.ok_or_else(|| missing("--server, --workstation or --gateway"))?;
         Ok(Self {
-            place,
+            of,
             config,
             state: state.ok_or_else(|| missing("--state"))?,
             run: run.ok_or_else(|| missing("--run"))?,
@@ -81,7 +92,7 @@ mod tests {
     #[test]
     fn a_whole_command_line_is_read() {
         let options = parse("--server /s/site.toml --state /var/s --run /run/s --programs /p").unwrap();
-        assert_eq!(options.place, Place::Server);
+        assert_eq!(options.of, Of::Server);
         assert_eq!(options.config, PathBuf::from("/s/site.toml"));
         assert!(!options.passphrase && !options.background && options.checked.is_none());
     }

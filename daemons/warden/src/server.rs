@@ -114,7 +114,7 @@ pub struct Server {
 /// The second tunnel, at these addresses, where the site has one. Those of the tunnel and of IKE are others then.
 fn second_tunnel(
     site: &Site,
-    block: u32,
+    uid: u32,
     own: &[SocketAddr],
     [tunnel, ike]: [&mut Vec<SocketAddr>; 2],
 ) -> Result<Option<Layer>, Fatal> {
@@ -128,8 +128,13 @@ fn second_tunnel(
     }
     let within = outer::within(site.server().tunnel_port());
     tunnel.push(within);
-    let made = layer::server(block, own, within).map_err(|e| Fatal::new("open the second tunnel", e));
-    made.map(Some)
+    let made = match (site.gateway(), own.first()) {
+        (Some(gateway), Some(own)) => {
+            layer::behind(uid, *own, SocketAddr::new(gateway.inside(), own.port()), within)
+        }
+        _ => layer::server(uid, own, within),
+    };
+    made.map(Some).map_err(|e| Fatal::new("open the second tunnel", e))
 }
 
 impl Server {
@@ -151,7 +156,8 @@ impl Server {
         let mut addresses: Vec<_> = at(site.server().tunnel_port()).collect();
         let mut ike_addresses: Vec<_> = at(site.server().ike_port()).collect();
         let all: Vec<_> = at(site.server().layer_port()).collect();
-        let layer = second_tunnel(&site, uids.block(), &all, [&mut addresses, &mut ike_addresses])?;
+        let layer =
+            second_tunnel(&site, uids.of(Role::Layer, 0), &all, [&mut addresses, &mut ike_addresses])?;
         let tunnels = outer::tunnels(&addresses, site.server().slots(), &steering).map_err(fault)?;
         let ike = outer::ike(ike_addresses.into_iter()).map_err(|e| Fatal::new("open IKE", e))?;
         let none = || Fatal::new("open the trusted path", "the site file gives the server no address");

@@ -34,19 +34,22 @@ pub fn wait_for_signer(processes: &mut Processes, options: &Options, directory: 
     why.map_or(Ok(()), |why| Err(Fatal::keys(directory, why)))
 }
 
-/// What a server's and a workstation's second tunnel have in common: sockets, and who it is, from a directory of its own.
+/// The sockets of a second tunnel.
 ///
 /// # Errors
-/// What is not there, or the process is gone.
-pub fn give_layer(
-    layer: &Started<LayerPart>,
-    sockets: &Layer,
-    directory: &Path,
-) -> Result<(), Box<dyn Error>> {
+/// The process is gone.
+pub fn give_sockets(layer: &Started<LayerPart>, sockets: &Layer) -> Result<(), Box<dyn Error>> {
     for (address, socket) in &sockets.outer {
         layer.give(LayerPart::Outer(*address), socket)?;
     }
-    layer.give(LayerPart::Inner, &sockets.inner)?;
+    Ok(layer.give(LayerPart::Inner, &sockets.inner)?)
+}
+
+/// Who one end of it is, from a directory of its own.
+///
+/// # Errors
+/// What is not there, or the process is gone.
+pub fn give_keys(layer: &Started<LayerPart>, directory: &Path) -> Result<(), Box<dyn Error>> {
     layer.give(LayerPart::Chain, state::copy(&directory.join("chain.pem"))?)?;
     layer.give(LayerPart::Authority, state::copy(&directory.join("authority.pem"))?)?;
     layer.give(LayerPart::Key, state::secret(&directory.join("layer.key"))?)?;

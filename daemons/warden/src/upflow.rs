@@ -326,7 +326,7 @@ mod tests {
             );
         }
         let options = Options {
-            place: Place::Server,
+            of: crate::options::Of::Server,
             config: directory.path().join("site.toml"),
             state: directory.path().join("state"),
             run: directory.path().join("run"),

@@ -66,6 +66,8 @@ pub struct Bundle {
     suites: Suites,
     /// The UDP port of the server's second tunnel, where the site has two layers; then nothing goes without it.
     layer_port: Option<u16>,
+    /// Where that is, if it is not at the server's own address.
+    gateway: Option<IpAddr>,
     /// The group of this host whose members may use `levee-tpe`, one of them at a time; without it, root alone.
     people: Option<String>,
     /// The seat of this host, as systemd-logind names it: of that group who sits there alone is heard.
@@ -189,13 +191,14 @@ impl Workstation {
                 .map_err(|e| Fatal::new(format!("let the group `{group}` use levee-tpe"), e))?;
         }
         let network = levee_sys::ns::current_net().map_err(|e| Fatal::new("find the network", e))?;
-        let layer = bundle.layer_port.map(|port| SocketAddr::new(*address, port));
+        let end = bundle.gateway.unwrap_or(*address);
+        let layer = bundle.layer_port.map(|port| SocketAddr::new(end, port));
         if layer.is_some() && bundle.tunnel == Tunnel::Other {
             let why = "another client's tunnel cannot go through the second one: take out `tunnel`, or `layer-port`";
             return Err(Fatal::new(format!("read {}", path.display()), why));
         }
-        let layer =
-            layer.map(|to| layer::workstation(uids.block(), to).map(|sockets| (to, sockets))).transpose();
+        let uid = uids.of(Role::Layer, 0);
+        let layer = layer.map(|to| layer::workstation(uid, to).map(|sockets| (to, sockets))).transpose();
         let layer = layer.map_err(|e| Fatal::new("open the second tunnel", e))?;
         let server = (SocketAddr::new(*address, bundle.trusted_path_port), bundle.server_name);
         let pins = options.run.join(state::NETWORKS);
@@ -606,7 +609,8 @@ impl Workstation {
     fn give_layer(&self, start: Start<'_>) -> Equipped {
         let layer = Process::start_as::<LayerPart>(start)?;
         let (address, sockets) = self.layer.as_ref().ok_or("the site has one layer")?;
-        standing::give_layer(&layer, sockets, &self.options.config.join("layer"))?;
+        standing::give_sockets(&layer, sockets)?;
+        standing::give_keys(&layer, &self.options.config.join("layer"))?;
         let (address, name) = (*address, self.server.1.clone());
         layer.give_with(LayerPart::Server { address, name }, &[])?;
         if let Some(group) = self.session.as_ref().map(|session| &session.group) {

@@ -46,6 +46,14 @@ pub struct Received {
     pub truncated: bool,
 }
 
+impl Received {
+    /// Each datagram, of the buffer that it was received into.
+    pub fn datagrams<'b>(&self, buffer: &'b [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        let whole = buffer.get(..self.length).unwrap_or_default();
+        whole.chunks(self.segment.map_or(whole.len(), usize::from).max(1))
+    }
+}
+
 /// The control buffer, aligned as `cmsghdr` needs it.
 #[repr(C, align(8))]
 struct Control([u8; 128]);

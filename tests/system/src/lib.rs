@@ -296,6 +296,15 @@ impl World {
         self.agents.push((workstation.to_owned(), agent));
     }
 
+    /// Starts the gateway's warden in the network of a workstation, and waits until it is at work.
+    #[track_caller]
+    pub fn start_gateway(&mut self, of: &str) {
+        let bundle = self.path("state/gateway");
+        let (state, run) = (self.path(&format!("{of}-state")), self.path(&format!("{of}-run")));
+        let warden = self.warden(of, ["--gateway", &text(&bundle)], &state, &run);
+        self.agents.push((of.to_owned(), warden));
+    }
+
     /// Has a workstation that is started afterwards leave its tunnel to another IPsec client (`tunnel = "other"`).
     #[track_caller]
     pub fn leave_tunnel_to_others(&self, workstation: &str) {

@@ -434,3 +434,141 @@ fn a_posture_that_needs_two_layers_cuts_who_has_one_and_with_two_nothing_goes_by
         assert!(world.fetch(workstation, PAGE).ok().contains(OTHER), "{workstation}");
     }
 }
+
+/// What goes from a gateway to its server, sent again: as it was, from the gateway's own port and from another, and with addresses before it that
+/// no tunnel has. It says how many there were of each.
+const BETWEEN: &str = r#"
+import socket, struct, sys, time
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+raw.bind(("inside", 0))
+raw.settimeout(0.2)
+open(sys.argv[1], "w").close()
+seen, until = [], time.monotonic() + 20
+while len(seen) < 6 and time.monotonic() < until:
+    try:
+        frame, where = raw.recvfrom(65535)
+    except socket.timeout:
+        continue
+    if where[2] == socket.PACKET_OUTGOING and frame[23] == 17 and frame[36:38] == struct.pack("!H", 4433) and frame[46:50] != bytes(4):
+        seen.append(frame)
+assert len(seen) == 6, len(seen)
+for frame in seen:
+    raw.send(frame)
+    for port, address in ((5555, frame[42:46]), (4433, bytes([127, 0, 0, 1])), (4433, bytes([127, 128, 0, 0])), (4433, b"")):
+        other = bytearray(frame)
+        other[34:36] = struct.pack("!H", port)
+        other[42:46] = address if address else frame[42:46]
+        # Without a checksum (RFC 768), which IPv4 lets be.
+        other[40:42] = bytes(2)
+        raw.send(bytes(other) if address else bytes(other[:42]))
+print(len(seen))
+"#;
+
+/// A server on a network of its own with the gateway, which alone has a way out, and a workstation outside.
+fn behind_a_gateway(name: &str) -> World {
+    let site = SITE.replace("\"harbour\"", &format!("\"port-{name}\""));
+    let site = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
+    let site = site.replace("\"10.77.0.1\"", "\"10.78.0.1\"");
+    let site = site + "\n[gateway]\naddresses = [\"10.77.0.12\"]\ninside = \"10.78.0.2\"\n";
+    let mut world = World::new(name, &site, &["ws1", "gw"]);
+    // What was the server's link to everybody only joins others from here on.
+    world.server_sh("ip", &["address", "flush", "dev", "outer"]).ok();
+    let gateway = world.namespace("gw");
+    let veth = ["link", "add", "inside", "type", "veth", "peer", "name", "inside", "netns", &gateway];
+    world.server_sh("ip", &veth).ok();
+    for (of, address) in [("server", "10.78.0.1/24"), ("gw", "10.78.0.2/24")] {
+        world.outside(of, "ip", &["address", "add", address, "dev", "inside"]).ok();
+        world.outside(of, "ip", &["link", "set", "inside", "up"]).ok();
+    }
+    // Of the trusted path the gateway's kernel is the router, and of nothing else.
+    let rules = "add table ip way; add chain ip way f { type filter hook forward priority 0; policy drop; }; \
+                 add rule ip way f tcp dport 7443 accept; add rule ip way f tcp sport 7443 accept";
+    world.outside("gw", "nft", &[rules]).ok();
+    world.outside("gw", "sysctl", &["-qw", "net.ipv4.ip_forward=1"]).ok();
+    world.outside("ws1", "ip", &["route", "add", "10.78.0.0/24", "via", "10.77.0.12"]).ok();
+    world.server_sh("ip", &["route", "add", "10.77.0.0/16", "via", "10.78.0.2"]).ok();
+    world.start_server();
+    world.start_gateway("gw");
+    world.start_workstation("ws1");
+    world
+}
+
+#[test]
+fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_the_tunnel_within_from_it_alone()
+ {
+    let mut world = behind_a_gateway("gateway");
+    let onlooker = Onlooker::at(&world, "ws1");
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LABEL).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains("<title>SECRET//NATO,MED</title>"));
+    let seen = onlooker.end();
+    let second = |(from, to): &(u16, u16)| *from == 4433 || *to == 4433;
+    assert!(seen.len() > 20 && seen.iter().all(second), "{seen:?}");
+    // The server has no key of the second tunnel, and its process reaches the gateway and the steering group alone.
+    assert!(!world.path("state/layer/layer.key").exists(), "it is the gateway's");
+    let of_server = reaches(
+        &world,
+        "server",
+        world.server_pid(),
+        &["10.78.0.2 4433", "10.78.0.2 40000", "10.77.0.11 40000", "127.0.0.1 4500", "127.0.0.1 53"],
+    );
+    let gateway = world.workstation_pids().next().expect("it runs");
+    let places =
+        ["10.78.0.1 4433", "10.78.0.1 7443", "10.77.0.11 40000", "10.77.0.12 5353", "127.0.0.1 4500"];
+    let of_gateway = reaches(&world, "gw", gateway, &places);
+    for (said, verdict, place) in [
+        (&of_server, "sent", "outer 10.78.0.2 4433"),
+        (&of_server, "refused", "outer 10.78.0.2 40000"),
+        (&of_server, "refused", "outer 10.77.0.11 40000"),
+        (&of_server, "sent", "inner 127.0.0.1 4500"),
+        (&of_server, "refused", "inner 127.0.0.1 53"),
+        (&of_gateway, "sent", "outer 10.78.0.1 4433"),
+        (&of_gateway, "sent", "outer 10.77.0.11 40000"),
+        (&of_gateway, "refused", "outer 10.77.0.12 5353"),
+        (&of_gateway, "refused", "outer 127.0.0.1 4500"),
+    ] {
+        assert!(said.contains(&format!("{verdict} {place}\n")), "{verdict} {place}\n{said}");
+    }
+    // Two hosts are two, as the site file says, and nothing refuses it, also where the gateway's key has been moved there.
+    let (file, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    let check = || world.levee(&["check", &file, "--state", &state]).ok();
+    assert!(check().contains("  host: assessed: two: "), "{}", check());
+    let key = world.path("state/gateway/layer/layer.key");
+    let moved = std::fs::read(&key).expect("its key");
+    std::fs::remove_file(&key).expect("moved away");
+    assert!(check().contains("  store of private keys: assessed: two: "), "{}", check());
+    std::fs::write(&key, moved).expect("and back");
+
+    // What is sent again from the gateway's own place the vault refuses; from another port, and of nobody's tunnel, nothing comes to it.
+    let replayed = || world.status()["vaults"][LABEL]["counters"]["replay"].as_u64().unwrap_or(0);
+    let (began, net) = (world.path("began"), format!("--net=/run/netns/{}", world.namespace("gw")));
+    let mut again = Command::new("nsenter");
+    again.args([net.as_str(), "python3", "-c", BETWEEN]).arg(&began).stdout(Stdio::piped());
+    let again = again.stderr(Stdio::piped()).spawn().expect("python3");
+    eventually(Duration::from_secs(20), "it listens", || began.exists());
+    for _ in 0..4 {
+        world.fetch("ws1", PAGE).ok();
+    }
+    let again = again.wait_with_output().expect("wait for it");
+    assert!(again.status.success(), "{again:?}");
+    eventually(Duration::from_secs(10), "each is refused once", || replayed() >= 6);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(replayed(), 6, "of the others none came to it");
+
+    // Either process is started again, and the session goes on. Without the gateway nothing passes, by whatever way.
+    for warden in [gateway, world.server_pid()] {
+        let before = layer(warden).expect("it runs");
+        before.signal("KILL");
+        let again = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+        eventually(Duration::from_secs(60), "the page comes again", again);
+        assert_ne!(layer(warden).expect("it runs again").pid, before.pid);
+    }
+    let onlooker = Onlooker::at(&world, "ws1");
+    world.stop_workstation("gw");
+    world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).refused();
+    world.start_gateway("gw");
+    let again = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+    eventually(Duration::from_secs(60), "the page comes again", again);
+    let seen = onlooker.end();
+    assert!(seen.iter().all(second), "{seen:?}");
+}

@@ -62,4 +62,6 @@ pub struct Bundle {
     #[serde(default)]
     pub suites: Suites,
     pub layer_port: Option<u16>,
+    /// Where that is, if it is not at the server's own address.
+    pub gateway: Option<IpAddr>,
 }

@@ -10,7 +10,7 @@ use self::finding::{Bundle, Finding, State, TUNNEL};
 use crate::command;
 use levee_ipc::tpe::{Answer, Command, Status};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use zeroize::Zeroizing;
@@ -113,7 +113,7 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
             .collect(),
     });
     found.extend(match site.layer_port {
-        Some(port) => second_tunnel(port),
+        Some(port) => second_tunnel(port, site.gateway),
         None => tunnel(&to),
     });
     found.push(running(agent));
@@ -154,9 +154,10 @@ fn tunnel(to: &impl Fn(u16) -> SocketAddr) -> Vec<Finding> {
 }
 
 /// Nothing but the second tunnel itself has the keys to try it.
-fn second_tunnel(port: u16) -> Vec<Finding> {
+fn second_tunnel(port: u16, gateway: Option<IpAddr>) -> Vec<Finding> {
+    let at = gateway.map_or_else(String::new, |gateway| format!(" at {gateway}"));
     let why = format!(
-        "everything goes through the second tunnel, UDP {port}; its own log says whether it is up and what the path carries"
+        "everything goes through the second tunnel, UDP {port}{at}; its own log says whether it is up and what the path carries"
     );
     ["UDP 500", "UDP 4500", "path MTU"].into_iter().map(|what| Finding::untried(what, why.clone())).collect()
 }

@@ -16,6 +16,7 @@ pub fn facts() -> Facts {
     };
     Facts {
         layer_port: None,
+        gateway: None,
         site: SiteName::new("small").unwrap(),
         server: DomainName::new("server.small.example").unwrap(),
         addresses: vec!["192.0.2.1".parse().unwrap()],

@@ -11,6 +11,7 @@ mod draft;
 mod exchange;
 mod federation;
 mod frames;
+mod gateway;
 mod guard;
 mod isolation;
 mod layers;
@@ -50,6 +51,7 @@ pub use crypto::{Crypto, Curve, Suites, UnknownSuites};
 pub use exchange::{Exchange, Exchanges, Keying};
 pub use federation::{Federation, Peer};
 pub use frames::{Frames, STANDSTILL, Slot};
+pub use gateway::Gateway;
 pub use guard::{Guard, Hours, Refusal, Releasers};
 pub use isolation::{Assurance, Isolation, Processor, Selinux};
 pub use link::Link;
@@ -102,6 +104,7 @@ pub struct Site {
     services: BTreeMap<ServiceName, Service>,
     networks: Vec<Network>,
     federation: Option<Federation>,
+    gateway: Option<Gateway>,
     domains: Vec<Domain>,
     partitions: Vec<Partition>,
     channels: Vec<Channel>,
@@ -129,6 +132,11 @@ impl Site {
     /// How the server is one of several; `None` if it is the only one.
     pub fn federation(&self) -> Option<&Federation> {
         self.federation.as_ref()
+    }
+
+    /// The host in front of the server at which the second tunnel ends; `None` if that is the server itself, or the site has one layer.
+    pub fn gateway(&self) -> Option<&Gateway> {
+        self.gateway.as_ref()
     }
 
     /// Networks that sessions' inner addresses come from: those of this server and of the site's others.

@@ -16,8 +16,8 @@ use super::tables::{DraftHost, DraftNetwork, DraftServer, DraftUser, ReadTables}
 use super::values::{NAME, port_or, quantity as read_quantity, range, unknown_word};
 use super::{
     Audit, Colour, Crypto, Host, HostPpk, Isolation, Limits, MAX_SLOTS, Network, SecondFactor, Server,
-    Service, Site, User, Vault, check, domains, federation, frames, layers, networks, partition, posture,
-    processors, protection, quantity, reference,
+    Service, Site, User, Vault, check, domains, federation, frames, gateway, layers, networks, partition,
+    posture, processors, protection, quantity, reference,
 };
 use crate::names::{HostName, ServiceName, SiteName, UserName};
 use crate::vocabulary::{NameList, Vocabulary};
@@ -98,6 +98,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let frames = frames::read(reader, &root, vocabulary.as_ref());
     let processors = processors::read(reader, &root, vocabulary.as_ref());
     let federation = federation::read(reader, &root, vault.as_ref());
+    let gateway = gateway::Gateway::read(reader, &root, vault.as_ref(), server.as_ref());
     let words = vocabulary.as_ref();
     let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
     let users = ReadTables::of(users.iter().map(|keys| user(reader, words, keys)).collect());
@@ -153,6 +154,7 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
         services: (draft.services.read.into_iter()).map(built_service).collect(),
         networks: (draft.networks.read.into_iter()).map(built_network).collect(),
         federation: draft.federation.map(|draft| draft.federation),
+        gateway: gateway?,
         domains: domains?,
         partitions: parts.partitions.into_iter().map(|(.., partition)| partition).collect(),
         channels: parts.channels.into_iter().map(partition::ReadChannel::into_channel).collect(),

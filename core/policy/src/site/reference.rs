@@ -11,7 +11,7 @@ use crate::names::NAME;
 pub use section::{Key, Section};
 use section::{RANGES, may, must};
 
-pub(super) use apart::{CHANNEL, FRAMES, LINK, PARTITION, PROCESSORS, SLOT, WIRE};
+pub(super) use apart::{CHANNEL, FRAMES, GATEWAY, LINK, PARTITION, PROCESSORS, SLOT, WIRE};
 
 const RANGE: &str = "a range of labels: \"LOW..HIGH\", or one label";
 const LAYERS: &str = "[\"esp\"] or [\"esp\", \"quic\"]";
@@ -736,6 +736,7 @@ pub const SECTIONS: &[&Section] = &[
     &SLOT,
     &PROCESSORS,
     &VAULT,
+    &GATEWAY,
     &USER,
     &HOST,
     &PPK,

@@ -157,7 +157,14 @@ impl Server {
     fn give_layer(&self, start: Start<'_>) -> Equipped {
         let layer = Process::start_as::<LayerPart>(start)?;
         let sockets = self.layer.as_ref().ok_or("the site has one layer")?;
-        standing::give_layer(&layer, sockets, &self.options.state.join("layer"))?;
+        standing::give_sockets(&layer, sockets)?;
+        match self.site.gateway() {
+            Some(gateway) => {
+                let from = SocketAddr::new(gateway.inside(), self.site.server().layer_port());
+                layer.give_with(LayerPart::Gateway(from), &[])?;
+            }
+            None => standing::give_keys(&layer, &self.options.state.join("layer"))?,
+        }
         for within in self.tunnels.iter().filter(|group| group.address().ip().is_loopback()) {
             layer.give_with(LayerPart::Tunnel(within.address()), &[])?;
         }

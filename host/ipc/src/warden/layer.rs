@@ -14,10 +14,15 @@ pub enum LayerPart {
     /// Its socket that the world reaches, bound to this address. On a workstation there is one, of the server's family.
     Outer(SocketAddr),
     /// Its socket on the loopback interface. On a server every address of that interface is its own; on a workstation it is where keyer
-    /// and vault send what is for the server.
+    /// and vault send what is for the server. On a gateway it is bound to the address towards the server.
     Inner,
     /// On a server: where the steering group is, which takes what comes out of this tunnel.
     Tunnel(SocketAddr),
+    /// On a server whose second tunnel ends at a gateway: where what comes out of it comes from, by the one outer socket. Then it is given no
+    /// certificate and no key.
+    Gateway(SocketAddr),
+    /// On a gateway: where the server takes what comes out of this tunnel, by the inner socket.
+    Behind(SocketAddr),
     /// On a workstation: the server's second tunnel, and the name that its certificate must have.
     Server {
         /// Address and port.
@@ -45,7 +50,9 @@ impl Part for LayerPart {
 
     fn descriptors(&self) -> usize {
         match self {
-            Self::Tunnel(_) | Self::Server { .. } | Self::Session(_) => 0,
+            Self::Tunnel(_) | Self::Gateway(_) | Self::Behind(_) | Self::Server { .. } | Self::Session(_) => {
+                0
+            }
             Self::Outer(_) | Self::Inner | Self::Chain | Self::Authority | Self::Key => 1,
         }
     }

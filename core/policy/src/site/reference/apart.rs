@@ -303,3 +303,24 @@ pub(in crate::site) const LINK: Section = Section {
         ),
     ],
 };
+
+/// `[gateway]`
+pub(in crate::site) const GATEWAY: Section = Section {
+    head: "[gateway]",
+    needed: false,
+    means: "A host in front of the server at which the second tunnel ends: then the two layers are two hosts'. Between the two it is the tunnel within that goes, \
+            by UDP at [server] layer-port, and the server takes it from there alone. `levee enrol` makes its bundle, and it runs `levee up --gateway BUNDLE`. Its kernel \
+            routes the trusted path, to [server] trusted-path-port, and nothing else.",
+    keys: &[
+        must(
+            "addresses",
+            "a list of IPv4 and IPv6 addresses",
+            "Where workstations find the second tunnel, at [server] layer-port.",
+        ),
+        must(
+            "inside",
+            "an IPv4 or IPv6 address",
+            "Its address on the network that it has in common with the server, whose first address is there.",
+        ),
+    ],
+};
