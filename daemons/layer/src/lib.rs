@@ -25,7 +25,7 @@ mod strangers;
 /// Why it cannot go on.
 pub fn run() -> Result<(), levee_daemon::Fatal> {
     match start::start()? {
-        Some(start::Work::End(started)) => serve::serve(started),
+        Some(start::Work::End(started)) => serve::serve(*started),
         Some(start::Work::Relay(relay)) => relay.work(),
         None => Ok(()),
     }

@@ -33,14 +33,11 @@ impl Relay {
         loop {
             for (source, _) in self.events.wait(None)? {
                 match source {
-                    Source::Warden => {
-                        while let Some(order) = self.warden.hear()? {
-                            match order {
-                                Order::Stop => return Ok(()),
-                                Order::Take(part, _) => return Err(Warden::unwanted(&part)),
-                            }
-                        }
-                    }
+                    Source::Warden => match self.warden.hear()? {
+                        Some(Order::Stop) => return Ok(()),
+                        Some(Order::Take(part, _)) => return Err(Warden::unwanted(&part)),
+                        None => {}
+                    },
                     Source::Outer(_) => self.inward(&mut buffer),
                     Source::Inner => self.outward(&mut buffer),
                 }

@@ -53,7 +53,7 @@ impl Kit for Given {
 /// What it is to do.
 pub enum Work {
     /// One end of tunnels.
-    End(Started),
+    End(Box<Started>),
     /// A gateway has that, and this is the server.
     Relay(Relay),
 }
@@ -91,7 +91,7 @@ pub fn start() -> Result<Option<Work>, Fatal> {
     let (outer, inner) = sockets(given.outer, given.inner, &mut events)?;
     let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
     let sessions = given.sessions.all();
-    Ok(Some(Work::End(Started { events, warden, outer, inner, quic, side, sessions })))
+    Ok(Some(Work::End(Box::new(Started { events, warden, outer, inner, quic, side, sessions }))))
 }
 
 fn steering(tunnel: SocketAddr) -> Result<SocketAddrV4, Fatal> {
