@@ -55,7 +55,7 @@ pub enum Work {
     /// One end of tunnels.
     End(Box<Started>),
     /// A gateway has that, and this is the server.
-    Relay(Relay),
+    Relay(Box<Relay>),
 }
 
 /// Takes what the warden gives, enters the sandbox and says so. `None`: the warden does not need us any more.
@@ -111,7 +111,7 @@ fn relay(given: Given, beginning: Beginning<LayerPart>, gateway: SocketAddr) -> 
     let (outer, inner) = sockets(given.outer, given.inner, &mut events)?;
     let outer = outer.into_iter().next().ok_or_else(|| Fatal::new("begin", "there is no outer socket"))?;
     let warden = beginning.confine(&Sandbox::new(FILTER))?.ready(&mut events, Source::Warden)?;
-    Ok(Work::Relay(Relay { events, warden, outer, inner, gateway, tunnel }))
+    Ok(Work::Relay(Box::new(Relay { events, warden, outer, inner, gateway, tunnel })))
 }
 
 type Outer = Many<(OwnedFd, SocketAddr), { Socket::MOST }>;
