@@ -439,8 +439,9 @@ fn a_posture_that_needs_two_layers_cuts_who_has_one_and_with_two_nothing_goes_by
 /// no tunnel has. It says how many there were of each.
 const BETWEEN: &str = r#"
 import socket, struct, sys, time
-raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-raw.bind(("inside", 0))
+# Of what goes out, who asks for one protocol alone sees nothing.
+raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+raw.bind(("inside", 3))
 raw.settimeout(0.2)
 open(sys.argv[1], "w").close()
 seen, until = [], time.monotonic() + 20
@@ -449,7 +450,7 @@ while len(seen) < 6 and time.monotonic() < until:
         frame, where = raw.recvfrom(65535)
     except socket.timeout:
         continue
-    if where[2] == socket.PACKET_OUTGOING and frame[23] == 17 and frame[36:38] == struct.pack("!H", 4433) and frame[46:50] != bytes(4):
+    if where[2] == socket.PACKET_OUTGOING and frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == struct.pack("!H", 4433) and frame[46:50] != bytes(4):
         seen.append(frame)
 assert len(seen) == 6, len(seen)
 for frame in seen:
