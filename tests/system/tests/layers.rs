@@ -454,13 +454,14 @@ while len(seen) < 6 and time.monotonic() < until:
         seen.append(frame)
 assert len(seen) == 6, len(seen)
 for frame in seen:
+    # Without a checksum (RFC 768), which IPv4 lets be: the kernel had left it to the device.
+    frame = bytearray(frame)
+    frame[40:42] = bytes(2)
     raw.send(frame)
     for port, address in ((5555, frame[42:46]), (4433, bytes([127, 0, 0, 1])), (4433, bytes([127, 128, 0, 0])), (4433, b"")):
         other = bytearray(frame)
         other[34:36] = struct.pack("!H", port)
         other[42:46] = address if address else frame[42:46]
-        # Without a checksum (RFC 768), which IPv4 lets be.
-        other[40:42] = bytes(2)
         raw.send(bytes(other) if address else bytes(other[:42]))
 print(len(seen))
 "#;
