@@ -536,10 +536,10 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
     let check = || world.levee(&["check", &file, "--state", &state]).ok();
     assert!(check().contains("  host: assessed: two: "), "{}", check());
     let key = world.path("state/gateway/layer/layer.key");
-    let moved = std::fs::read(&key).expect("its key");
-    std::fs::remove_file(&key).expect("moved away");
+    let away = world.path("moved.key");
+    std::fs::rename(&key, &away).expect("moved away");
     assert!(check().contains("  store of private keys: assessed: two: "), "{}", check());
-    std::fs::write(&key, moved).expect("and back");
+    std::fs::rename(&away, &key).expect("and back");
 
     // What is sent again from the gateway's own place the vault refuses; from another port, and of nobody's tunnel, nothing comes to it.
     let replayed = || world.status()["vaults"][LABEL]["counters"]["replay"].as_u64().unwrap_or(0);
