@@ -207,3 +207,40 @@ fn one_cipher_or_key_exchange_for_both_is_warned_of() {
     });
     enrolled.warned_of("key exchange", "both have P-384");
 }
+
+#[test]
+fn with_a_gateway_the_two_layers_are_two_hosts_and_the_server_has_no_key_of_the_second() {
+    const GATEWAY: &str = "\n[gateway]\naddresses = [\"192.0.2.1\"]\ninside = \"10.77.0.9\"\n";
+    let enrolled = Enrolled::new(|site| site + GATEWAY);
+    let (status, lines) = enrolled.check();
+    assert_eq!(status, 0, "{lines:#?}");
+    let line = |part: &str| lines.iter().find(|line| line.0 == part).expect("a line");
+    for part in ["host", "IP stack", "source of randomness", "way in", "store of private keys", "authority"] {
+        assert_eq!(line(part).1, "assessed", "{:?}", line(part));
+    }
+    // What nobody sees from here counts as shared, and refuses nothing.
+    for part in ["operator", "kernel", "processor"] {
+        assert_eq!((line(part).1.as_str(), line(part).2), ("unmet", false), "{:?}", line(part));
+    }
+    // The bundles say where it is, and the server's own directory has nothing of it.
+    let read = |name: &str| fs::read_to_string(enrolled.path(name)).expect(name);
+    let bundle = read("state/gateway/gateway.toml");
+    for said in ["inside = \"10.77.0.9\"", "server = \"10.77.0.1\"", "addresses = [\"192.0.2.1\"]"] {
+        assert!(bundle.contains(said), "{said}: {bundle}");
+    }
+    assert!(read("state/hosts/ws1/workstation.toml").contains("gateway = \"192.0.2.1\""));
+    assert!(!enrolled.path("state/layer/layer.key").exists());
+    // Its key is followed by another in its bundle.
+    let chain = read("state/gateway/layer/chain.pem");
+    let [site, state] = ["site.toml", "state"].map(|name| text(&enrolled.path(name)));
+    let (status, said) = levee(&["enrol", "rotate", &site, "layer", "--state", &state]);
+    assert_eq!(status, 0, "{said}");
+    assert_ne!(read("state/gateway/layer/chain.pem"), chain);
+    assert_eq!(enrolled.check().0, 0);
+    // A workstation that looks for it elsewhere would not find it.
+    let bundle = enrolled.path("state/hosts/ws1/workstation.toml");
+    let other = fs::read_to_string(&bundle).expect("its bundle").replace("\"192.0.2.1\"", "\"192.0.2.2\"");
+    fs::write(&bundle, other).expect("write");
+    let (status, said) = levee(&["check", &site, "--state", &state]);
+    assert!(status != 0 && said.contains("another second tunnel"), "{status}: {said}");
+}

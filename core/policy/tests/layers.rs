@@ -1,6 +1,9 @@
-//! Which shared parts make one layer of two.
+//! Which shared parts make one layer of two, and where the second one may end.
 
+use levee_policy::Site;
 use levee_policy::layers::{Evidence, Judgement, Layer, Line, Part, Rule, Seen, judge};
+use levee_policy::site::Problem;
+use std::net::IpAddr;
 
 /// Two layers that share nothing of this.
 fn two(seen: Seen) -> [Layer; 2] {
@@ -73,4 +76,43 @@ fn what_cannot_be_otherwise_on_one_host_is_said_and_refuses_nothing() {
     let lines = judge(&esp, &quic);
     assert!(!lines.iter().any(Line::refuses));
     assert_eq!(lines.iter().filter(|line| line.verdict == Judgement::Unmet).count(), 3);
+}
+
+/// The example site with a second tunnel and this `[gateway]`.
+fn with_gateway(keys: &str) -> Result<Site, String> {
+    let site = include_str!("../../../conf/small/site.toml").replace("[\"esp\"]", "[\"esp\", \"quic\"]");
+    let problems =
+        |problems: Vec<Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    Site::parse(&format!("{site}\n[gateway]\n{keys}\n")).map_err(problems)
+}
+
+#[test]
+fn a_gateway_is_another_host_than_the_server_with_an_address_of_its_own_towards_it() {
+    let site = with_gateway("addresses = [\"192.0.2.1\", \"2001:db8::1\"]\ninside = \"10.78.0.2\"").unwrap();
+    let gateway = site.gateway().unwrap();
+    assert_eq!(gateway.addresses(), ["192.0.2.1", "2001:db8::1"].map(|one| one.parse::<IpAddr>().unwrap()));
+    assert_eq!(gateway.inside(), "10.78.0.2".parse::<IpAddr>().unwrap());
+    for (keys, why) in [
+        ("addresses = [\"192.0.2.1\"]", "`inside`"),
+        ("inside = \"10.78.0.2\"", "`addresses`"),
+        ("addresses = []\ninside = \"10.78.0.2\"", "has no address"),
+        ("addresses = [\"192.0.2.1\"]\ninside = \"192.0.2.1\"", "stands here twice"),
+        ("addresses = [\"192.0.2.1\"]\ninside = \"10.77.0.1\"", "the server's address"),
+        ("addresses = [\"10.77.0.1\"]\ninside = \"10.78.0.2\"", "the server's address"),
+        ("addresses = [\"192.0.2.1\"]\ninside = \"127.0.0.2\"", "by which others reach a host"),
+        ("addresses = [\"0.0.0.0\"]\ninside = \"10.78.0.2\"", "by which others reach a host"),
+        ("addresses = [\"192.0.2.1\"]\ninside = \"2001:db8::2\"", "of the family"),
+        ("addresses = [\"192.0.2.1\"]\ninside = \"10.78.0.2\"\nport = 1", "port"),
+    ] {
+        let problems = with_gateway(keys).unwrap_err();
+        assert!(problems.contains(why), "{why}: {problems}");
+    }
+    // Without a second tunnel there is nothing to end there.
+    let one = include_str!("../../../conf/small/site.toml").to_owned()
+        + "\n[gateway]\naddresses = [\"192.0.2.1\"]\ninside = \"10.78.0.2\"\n";
+    let problems = Site::parse(&one).unwrap_err();
+    assert!(
+        problems.iter().any(|problem| problem.to_string().contains("where the second tunnel ends")),
+        "{problems:?}"
+    );
 }

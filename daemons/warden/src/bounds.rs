@@ -122,6 +122,7 @@ mod tests {
         let units = [
             (include_str!("../../../conf/systemd/levee@.service"), server, 64 + MAKERS * MAKER_PROCESSES),
             (include_str!("../../../conf/systemd/levee-workstation.service"), WARDEN, 64),
+            (include_str!("../../../conf/systemd/levee-gateway.service"), WARDEN, 64),
         ];
         for (text, memory, processes) in units {
             for line in [format!("MemoryMax={memory}M"), format!("TasksMax={processes}")] {

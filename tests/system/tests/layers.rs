@@ -541,6 +541,13 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
     assert!(check().contains("  store of private keys: assessed: two: "), "{}", check());
     std::fs::rename(&away, &key).expect("and back");
 
+    // As an operator starts it; one runs already.
+    let (bundle, levee) = (text(&world.path("state/gateway")), text(&levee_system::programs().join("levee")));
+    let [state_of, run] = ["gw-state", "gw-run"].map(|name| text(&world.path(name)));
+    let up = ["up", "--gateway", &bundle, "--state", &state_of, "--run", &run];
+    let said = world.outside("gw", &levee, &up).refused();
+    assert!(said.contains("another warden runs there"), "{said}");
+
     // What is sent again from the gateway's own place the vault refuses; from another port, and of nobody's tunnel, nothing comes to it.
     let replayed = || world.status()["vaults"][LABEL]["counters"]["replay"].as_u64().unwrap_or(0);
     let (began, net) = (world.path("began"), format!("--net=/run/netns/{}", world.namespace("gw")));
