@@ -1,6 +1,7 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
 use crate::output::fail;
+use crate::programs::Use;
 use crate::running::{must_be_root, only_run, signal};
 use crate::typed::{ask, line};
 use levee_ipc::warden::layer::KEYS_UID;
@@ -88,6 +89,15 @@ impl What {
             Self::Server => None,
             Self::Workstation => Some(("workstation.toml", "-ws")),
             Self::Gateway => Some(("gateway.toml", "-gw")),
+        }
+    }
+
+    /// What its host does with levee's programs.
+    fn host(self) -> Use {
+        match self {
+            Self::Server => Use::Server,
+            Self::Workstation => Use::Workstation,
+            Self::Gateway => Use::Any,
         }
     }
 
@@ -244,13 +254,17 @@ impl Up {
         }
     }
 
-    fn start(self) -> Result<ExitCode, String> {
-        must_be_root()?;
-        let what = match (self.workstation, self.gateway) {
+    fn what(&self) -> What {
+        match (self.workstation, self.gateway) {
             (false, false) => What::Server,
             (true, _) => What::Workstation,
             (false, true) => What::Gateway,
-        };
+        }
+    }
+
+    fn start(self) -> Result<ExitCode, String> {
+        must_be_root()?;
+        let what = self.what();
         let is_server = what == What::Server;
         let name = name_of(&self.config, what)?;
         // What runs later has another working directory.
@@ -260,15 +274,7 @@ impl Up {
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
         held_all((&self.config, what), &state, &run)?;
         let programs = crate::programs::directory()?;
-        let checked = {
-            use crate::programs::Use;
-            let host = match what {
-                What::Server => Use::Server,
-                What::Workstation => Use::Workstation,
-                What::Gateway => Use::Any,
-            };
-            crate::programs::check(&programs, host)?
-        };
+        let checked = { crate::programs::check(&programs, what.host())? };
         // Read once: what is looked at here is what the warden has to find there.
         let text = if is_server { Some(crate::site::text(&self.config)?) } else { None };
         if let Some(text) = &text {

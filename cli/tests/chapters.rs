@@ -109,7 +109,7 @@ fn every_chapter_of_the_book_is_there_and_every_command_that_it_shows_is_underst
 }
 
 /// Blocks that go together, by chapter and number, and what the site has beside.
-const TOGETHER: [(&str, &[usize], &str); 15] = [
+const TOGETHER: [(&str, &[usize], &str); 16] = [
     ("further", &[0, 1], ""),
     ("further", &[0, 2], ""),
     ("further", &[3], ""),
@@ -126,6 +126,7 @@ const TOGETHER: [(&str, &[usize], &str); 15] = [
     ),
     ("further", &[12], ""),
     ("further", &[13], ""),
+    ("further", &[13, 14], ""),
     ("services", &[0, 2], ""),
     ("services", &[1], "[[user]]\nname = \"mia\"\nclearance = \"SECRET\"\n"),
     ("federation", &[0], ""),

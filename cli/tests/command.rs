@@ -414,7 +414,7 @@ fn the_systemd_units_call_levee_as_it_can_be_called() {
             calls += 1;
         }
     }
-    assert_eq!(calls, 3);
+    assert_eq!(calls, 4);
     assert_ne!(
         levee(&["up", "--no-such-flag", "--help"], "").status.code(),
         Some(0),

@@ -17,7 +17,6 @@ use levee_policy::SiteName;
 use levee_sys::signals::Signals;
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 const STANDING: [Role; 1] = [Role::Layer];
@@ -48,15 +47,7 @@ pub struct Gateway {
     sockets: Layer,
     server: SocketAddr,
     processes: Processes,
-    /// The certificates that the process has.
-    enrolled: Vec<u8>,
     logs: Logs,
-}
-
-/// The public half of the bundle.
-fn certificates(bundle: &Path) -> std::io::Result<Vec<u8>> {
-    let read = |name| std::fs::read(bundle.join("layer").join(name));
-    Ok([read("chain.pem")?, read("authority.pem")?].concat())
 }
 
 impl Gateway {
@@ -80,10 +71,8 @@ impl Gateway {
         let own: Vec<_> = bundle.addresses.iter().copied().map(at).collect();
         let sockets = layer::gateway(uids.of(Role::Layer, 0), &own, inside, server)
             .map_err(|e| Fatal::new("open the second tunnel", e))?;
-        let enrolled = certificates(&options.config)
-            .map_err(|e| Fatal::new(format!("read the certificates in {}", options.config.display()), e))?;
         let processes = Processes::new()?;
-        let mut gateway = Self { options, _lock: lock, uids, sockets, server, processes, enrolled, logs };
+        let mut gateway = Self { options, _lock: lock, uids, sockets, server, processes, logs };
         gateway.start_layer()?;
         Ok(gateway)
     }
@@ -130,19 +119,11 @@ impl Gateway {
         self.logs.finish().into_iter().for_each(LastWords::wait);
     }
 
-    /// Starts the process anew where the bundle has other certificates: workstations come again by themselves.
+    /// Starts the process anew, with the keys and certificates that the bundle has now: workstations come again by themselves.
     fn reload(&mut self) -> Result<(), Fatal> {
-        match certificates(&self.options.config) {
-            Ok(now) if now != self.enrolled => {
-                self.enrolled = now;
-                self.processes.remove(&Key::of(Role::Layer)).iter().for_each(Process::reap);
-                self.start_layer()?;
-                log!("goes on with the keys and certificates that the bundle has now");
-            }
-            Ok(_) => {}
-            Err(e) => log!("the bundle's certificates are not read: {e}"),
-        }
-        Ok(())
+        self.processes.remove(&Key::of(Role::Layer)).iter().for_each(Process::reap);
+        log!("goes on with the keys and certificates that the bundle has now");
+        self.start_layer()
     }
 
     /// It says that it is at work, and has nothing else to say.

@@ -280,8 +280,9 @@ fn the_repository_speaks_of_levee_alone() {
 
 /// Lines that may run as root on a host. Who needs more takes others away, or says here why not: the last 60 end what programs that a posture has ended had still
 /// to send, which nobody else in a label's network may, wait for a label that ends meanwhile, set one more switch of a machine's wire, have another vault begin
-/// where a posture asks for one, and have labels that nobody uses give way where slots are few.
-const ROOT: usize = 9_740;
+/// where a posture asks for one, and have labels that nobody uses give way where slots are few. A gateway's warden is another 130, which no server and no workstation
+/// runs; the sockets between the two, and which of three kinds of host this is, are 40.
+const ROOT: usize = 9_910;
 
 /// Where the warden's files are.
 const WARDEN: &str = "daemons/warden/src/";
@@ -303,6 +304,7 @@ fn part(path: &str) -> Option<&'static str> {
         "rules/mod.rs" => "| everything else",
         _ if is_of("rules/") => "| `rules`",
         "planned.rs" => "| `planned.rs`",
+        "gateway.rs" => "| `gateway.rs`",
         "compartment/wait.rs" => "| `compartment/wait.rs`",
         _ if is_of("machine/guest") => "| `machine/guest`",
         _ if is_of("machine") => "| `machine` but",
@@ -312,6 +314,8 @@ fn part(path: &str) -> Option<&'static str> {
 
 /// The warden's files, below its `src`, that no server runs.
 const WORKSTATION_ALONE: [&str; 3] = ["behind.rs", "session.rs", "workstation.rs"];
+/// That neither does.
+const GATEWAY_ALONE: [&str; 1] = ["gateway.rs"];
 /// Those that no workstation runs: files, and directories.
 const SERVER_ALONE: [&str; 27] = [
     "below.rs",
@@ -347,7 +351,7 @@ const SERVER_ALONE: [&str; 27] = [
 fn so_much_runs_as_root_as_architecture_says_and_no_more_than_it_may() {
     let all = tree();
     let mut counted: BTreeMap<&str, usize> = BTreeMap::new();
-    let roots = ["| everything else", "| `machine` but", "| `compartment/inside/build.rs`"];
+    let roots = ["| everything else", "| `machine` but", "| `compartment/inside/build.rs`", "| `gateway.rs`"];
     let (mut on_servers, mut on_workstations) = (0, 0);
     for (file, part) in all.iter().filter_map(|file| Some((file, part(&file.path)?))) {
         let lines = file.text.lines().map(str::trim).take_while(|line| !line.starts_with("#[cfg(test)]"));
@@ -355,7 +359,7 @@ fn so_much_runs_as_root_as_architecture_says_and_no_more_than_it_may() {
         *counted.entry(part).or_default() += lines;
         let is_in =
             |those: &[&str]| those.iter().any(|those| file.path.starts_with(&format!("{WARDEN}{those}")));
-        if roots.contains(&part) {
+        if roots.contains(&part) && !is_in(&GATEWAY_ALONE) {
             on_servers += if is_in(&WORKSTATION_ALONE) { 0 } else { lines };
             on_workstations += if is_in(&SERVER_ALONE) { 0 } else { lines };
         }
