@@ -16,7 +16,7 @@ use crate::running::{self, Running};
 /// Have a running server, or a workstation's part, go on with new keys, and read the authority's revocation list anew: whoever it names is cut
 ///
 /// It says what it read. A server goes on with keys that were rotated or enrolled anew at once; nobody loses a session. A workstation whose bundle was enrolled anew goes on with the new keys and certificates once nobody is signed
-/// on there. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
+/// on there; a gateway's, at once. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
 #[derive(Debug, clap::Args)]
 pub struct Reload {
     /// Its run directory [default: the only one below /run/levee]
@@ -60,8 +60,10 @@ impl Reload {
             }
             if bundle {
                 let path = running.config.display();
+                let gateway = running.config.join("gateway.toml").exists();
+                let when = if gateway { "from now on" } else { "as soon as nobody is signed on" };
                 output::said(&format!(
-                    "{path}: if it was enrolled anew, its keys and certificates count as soon as nobody is signed on\n"
+                    "{path}: if it was enrolled anew, its keys and certificates count {when}\n"
                 ))?;
             }
             if running.is_changed(&run) {

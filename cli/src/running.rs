@@ -50,7 +50,7 @@ const KEYS: [&str; 8] = [
 
 /// What a warden was started with.
 pub struct Running {
-    /// The site file, or a workstation's bundle.
+    /// The site file, or a workstation's bundle, or a gateway's.
     pub config: PathBuf,
     /// The revocation list that it reads.
     pub list: PathBuf,
@@ -81,7 +81,7 @@ impl Running {
             let at = words.iter().position(|word| *word == flag)?;
             words.get(at + 1).map(PathBuf::from)
         };
-        if let Some(bundle) = after("--workstation") {
+        if let Some(bundle) = after("--workstation").or_else(|| after("--gateway")) {
             return Some(Self { list: bundle.join("ca.crl"), config: bundle });
         }
         Some(Self { config: after("--server")?, list: after("--state")?.join("authority/ca.crl") })
@@ -173,6 +173,8 @@ mod tests {
         assert_eq!((server.config, server.list), ("/etc/a.toml".into(), "/s/authority/ca.crl".into()));
         let workstation = Running::read(b"levee-warden\0--workstation\0/b\0--state\0/s\0").unwrap();
         assert_eq!(workstation.list, PathBuf::from("/b/ca.crl"));
+        let gateway = Running::read(b"levee-warden\0--gateway\0/g\0--state\0/s\0").unwrap();
+        assert_eq!(gateway.config, PathBuf::from("/g"));
         assert!(Running::read(b"sleep\x0010\x00").is_none() && Running::read(b"").is_none());
     }
 }

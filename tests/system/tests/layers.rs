@@ -543,10 +543,21 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
 
     // As an operator starts it; one runs already.
     let (bundle, levee) = (text(&world.path("state/gateway")), text(&levee_system::programs().join("levee")));
-    let [state_of, run] = ["gw-state", "gw-run"].map(|name| text(&world.path(name)));
-    let up = ["up", "--gateway", &bundle, "--state", &state_of, "--run", &run];
+    let [state_of, run_of] = ["gw-state", "gw-run"].map(|name| text(&world.path(name)));
+    let up = ["up", "--gateway", &bundle, "--state", &state_of, "--run", &run_of];
     let said = world.outside("gw", &levee, &up).refused();
     assert!(said.contains("another warden runs there"), "{said}");
+    // With a new key, it goes on by that.
+    let (ends, first) = (world.path("state/gateway/layer/chain.pem"), layer(gateway).expect("it runs"));
+    let old = std::fs::read(&ends).expect("its certificate");
+    world.levee(&["enrol", "rotate", &file, "layer", "--state", &state]).ok();
+    assert_ne!(std::fs::read(&ends).expect("its certificate"), old);
+    assert!(world.levee(&["reload", "--run", &run_of]).ok().contains("count from now on"));
+    eventually(Duration::from_secs(20), "another process", || {
+        layer(gateway).is_some_and(|now| now.pid != first.pid)
+    });
+    let again = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+    eventually(Duration::from_secs(60), "the page comes again", again);
 
     // What is sent again from the gateway's own place the vault refuses; from another port, and of nobody's tunnel, nothing comes to it.
     let replayed = || world.status()["vaults"][LABEL]["counters"]["replay"].as_u64().unwrap_or(0);
