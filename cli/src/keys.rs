@@ -492,7 +492,7 @@ mod tests {
     fn certificates_of_a_federation_and_a_second_tunnel_are_warned_of_too_and_the_first_end_is_told() {
         for (file, remedy) in OTHERS {
             let directory = tempfile::tempdir().unwrap();
-            for place in ["server", "authority", "etcd", "layer/authority"] {
+            for place in ["server", "authority", "etcd", "layer/authority", "gateway/layer"] {
                 std::fs::create_dir_all(directory.path().join(place)).unwrap();
             }
             let put = |file: &str, text: String| std::fs::write(directory.path().join(file), text).unwrap();
