@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, EndpointEvent,
-    Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
+    Event, HashedConnectionIdGenerator, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
 };
 use std::any::Any;
 use std::cmp::Reverse;
@@ -185,6 +186,7 @@ impl Quic {
     /// # Errors
     /// What of it cannot be used, in words.
     pub fn server(own: Own, clients: Believed) -> Result<Self, String> {
+        let reset = own.reset()?;
         let tls = Arc::new(ServerTls::new(own, clients)?);
         let mut config = ServerConfig::new(tls, Arc::new(Tokens::random()?));
         config.transport_config(transport(false)?);
@@ -193,7 +195,7 @@ impl Quic {
         let mut validation = quinn_proto::ValidationTokenConfig::default();
         validation.sent(0);
         config.validation_token_config(validation);
-        Self::new(Some(Arc::new(config)), None)
+        Self::new(reset, Some(Arc::new(config)), None)
     }
 
     /// A workstation's end.
@@ -201,11 +203,17 @@ impl Quic {
     /// # Errors
     /// As [`Quic::server`].
     pub fn client(own: Own, server: Believed) -> Result<Self, String> {
-        Self::new(None, Some(Arc::new(Client::new(own, server)?)))
+        Self::new(Reset::random()?, None, Some(Arc::new(Client::new(own, server)?)))
     }
 
-    fn new(server: Option<Arc<ServerConfig>>, client: Option<Arc<Client>>) -> Result<Self, String> {
-        let config = EndpointConfig::new(Arc::new(Reset::random()?));
+    fn new(
+        reset: Reset,
+        server: Option<Arc<ServerConfig>>,
+        client: Option<Arc<Client>>,
+    ) -> Result<Self, String> {
+        let ids = reset.ids()?;
+        let mut config = EndpointConfig::new(Arc::new(reset));
+        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids)));
         Ok(Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             linked: BTreeMap::new(),

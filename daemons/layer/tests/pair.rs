@@ -55,6 +55,17 @@ impl Authority {
     }
 
     fn leaf(&self, name: &str, usage: ExtendedKeyUsagePurpose, kind: &'static SignatureAlgorithm) -> Own {
+        let (chain, key) = self.pems(name, usage, kind);
+        Own::read(chain.as_bytes(), key.as_bytes()).unwrap()
+    }
+
+    /// A certificate, and its key.
+    fn pems(
+        &self,
+        name: &str,
+        usage: ExtendedKeyUsagePurpose,
+        kind: &'static SignatureAlgorithm,
+    ) -> (String, String) {
         let key = KeyPair::generate_for(kind).unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -62,8 +73,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.subject_alt_names = vec![SanType::DnsName(name.try_into().unwrap())];
         let issuer = Issuer::from_params(&self.params, &self.key);
-        let pem = params.signed_by(&key, &issuer).unwrap().pem();
-        Own::read(pem.as_bytes(), alone(&key).as_bytes()).unwrap()
+        (params.signed_by(&key, &issuer).unwrap().pem(), alone(&key))
     }
 
     fn server(&self) -> Quic {
@@ -210,6 +220,28 @@ fn the_longest_packet_passes_both_ways_or_the_path_is_known_to_carry_too_little(
                 .any(|(end, one)| *end == at && matches!(one, News::Datagram(_, one) if **one == *datagram))
         };
         assert_eq!((came(0), came(1)), (passes, passes), "{carries}");
+    }
+}
+
+#[test]
+fn a_server_that_has_ended_and_begun_anew_with_its_key_is_known_to_have_by_the_next_packet() {
+    let authority = Authority::new();
+    let (chain, key) = authority.pems(SERVER, ExtendedKeyUsagePurpose::ServerAuth, &PKCS_ED25519);
+    let server = || {
+        let own = Own::read(chain.as_bytes(), key.as_bytes()).unwrap();
+        Quic::server(own, Believed::clients(authority.pem.as_bytes()).unwrap()).unwrap()
+    };
+    for (next, is_known) in [(server(), true), (authority.server(), false)] {
+        let mut world = two(server(), authority.client("ws1"));
+        let handle = world.connect(1);
+        world.run(Duration::from_secs(1));
+        world.ends[0].1 = next;
+        let datagram = Carried::Packet(Flow::new(1), &[5; 1_000]).write().unwrap();
+        assert!(world.ends[1].1.send(handle, datagram));
+        let news = world.run(Duration::from_millis(100));
+        let gone =
+            |(end, one): &(usize, News)| *end == 1 && matches!(one, News::Gone(of, _) if *of == handle);
+        assert_eq!(news.iter().any(gone), is_known, "{news:?}");
     }
 }
 

@@ -43,6 +43,30 @@ impl Reset {
     pub fn random() -> Result<Self, String> {
         Secret::random().map(Self)
     }
+
+    /// That of an end with this private key, each time that it begins: whoever has a tunnel to one that has ended hears so from the next
+    /// (RFC 9000 10.3.2), and need not wait until nothing has come for long.
+    ///
+    /// # Errors
+    /// OpenSSL's.
+    pub fn of(private: &[u8]) -> Result<Self, String> {
+        let sum = || -> Result<[u8; KEY], ErrorStack> {
+            let mut sum = [0; KEY];
+            let key = PKey::hmac(private)?;
+            Signer::new(MessageDigest::sha256(), &key)?.sign_oneshot(&mut sum, b"levee: stateless resets")?;
+            Ok(sum)
+        };
+        sum().map(Secret).map(Self).map_err(|e| e.to_string())
+    }
+
+    /// What goes with it: a key of connection IDs, by which an end knows those of the one before it, too.
+    ///
+    /// # Errors
+    /// OpenSSL's.
+    pub fn ids(&self) -> Result<u64, String> {
+        let sum = self.0.sum(b"connection IDs").map_err(|e| e.to_string())?;
+        Ok(sum.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)))
+    }
 }
 
 impl HmacKey for Reset {

@@ -54,6 +54,14 @@ impl Own {
         if chain.is_empty() { Err("there is no certificate".to_owned()) } else { Ok(Self { chain, key }) }
     }
 
+    /// The key of this end's stateless resets.
+    ///
+    /// # Errors
+    /// As [`Reset::of`].
+    pub fn reset(&self) -> Result<Reset, String> {
+        Reset::of(self.key.secret_der())
+    }
+
     fn certified(self, provider: &CryptoProvider) -> Result<Arc<SingleCertAndKey>, String> {
         let key = provider.key_provider.load_private_key(self.key).map_err(|e| e.to_string())?;
         Ok(Arc::new(SingleCertAndKey::from(CertifiedKey::new(self.chain, key))))
