@@ -220,6 +220,39 @@ impl World {
         world
     }
 
+    /// A site with two layers, up: its server on a network of its own with the gateway `gw`, which alone has a way out, and one workstation
+    /// outside.
+    #[track_caller]
+    pub fn behind_a_gateway(name: &str, site: &str, workstation: &str) -> Self {
+        let site = ["10.77.0.1", "fd77::1"]
+            .iter()
+            .fold(site.to_owned(), |site, address| site.replace(&format!("\"{address}\""), "\"10.78.0.1\""));
+        let site = site + "\n[gateway]\naddresses = [\"10.77.0.12\"]\ninside = \"10.78.0.2\"\n";
+        let mut world = Self::new(name, &site, &[workstation, "gw"]);
+        // What was the server's link to everybody only joins others from here on.
+        world.server_sh("ip", &["address", "flush", "dev", "outer"]).ok();
+        let gateway = world.namespace("gw");
+        let veth = ["link", "add", "inside", "type", "veth", "peer", "name", "inside", "netns", &gateway];
+        world.server_sh("ip", &veth).ok();
+        for (of, address) in [("server", "10.78.0.1/24"), ("gw", "10.78.0.2/24")] {
+            world.outside(of, "ip", &["address", "add", address, "dev", "inside"]).ok();
+            world.outside(of, "ip", &["link", "set", "inside", "up"]).ok();
+        }
+        // Of the trusted path the gateway's kernel is the router, and of nothing else.
+        let rules = "add table ip way; add chain ip way f { type filter hook forward priority 0; policy drop; }; \
+                     add rule ip way f tcp dport 7443 accept; add rule ip way f tcp sport 7443 accept";
+        world.outside("gw", "nft", &[rules]).ok();
+        world
+            .outside("gw", "sysctl", &["-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=1"])
+            .ok();
+        world.outside(workstation, "ip", &["route", "add", "10.78.0.0/24", "via", "10.77.0.12"]).ok();
+        world.server_sh("ip", &["route", "add", "10.77.0.0/16", "via", "10.78.0.2"]).ok();
+        world.start_server();
+        world.start_gateway("gw");
+        world.start_workstation(workstation);
+        world
+    }
+
     /// A path in the test's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)

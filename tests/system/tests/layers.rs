@@ -466,39 +466,10 @@ for frame in seen:
 print(len(seen))
 "#;
 
-/// A server on a network of its own with the gateway, which alone has a way out, and a workstation outside.
-fn behind_a_gateway(name: &str) -> World {
-    let site = SITE.replace("\"harbour\"", &format!("\"port-{name}\""));
-    let site = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
-    let site = site.replace("\"10.77.0.1\"", "\"10.78.0.1\"");
-    let site = site + "\n[gateway]\naddresses = [\"10.77.0.12\"]\ninside = \"10.78.0.2\"\n";
-    let mut world = World::new(name, &site, &["ws1", "gw"]);
-    // What was the server's link to everybody only joins others from here on.
-    world.server_sh("ip", &["address", "flush", "dev", "outer"]).ok();
-    let gateway = world.namespace("gw");
-    let veth = ["link", "add", "inside", "type", "veth", "peer", "name", "inside", "netns", &gateway];
-    world.server_sh("ip", &veth).ok();
-    for (of, address) in [("server", "10.78.0.1/24"), ("gw", "10.78.0.2/24")] {
-        world.outside(of, "ip", &["address", "add", address, "dev", "inside"]).ok();
-        world.outside(of, "ip", &["link", "set", "inside", "up"]).ok();
-    }
-    // Of the trusted path the gateway's kernel is the router, and of nothing else.
-    let rules = "add table ip way; add chain ip way f { type filter hook forward priority 0; policy drop; }; \
-                 add rule ip way f tcp dport 7443 accept; add rule ip way f tcp sport 7443 accept";
-    world.outside("gw", "nft", &[rules]).ok();
-    world.outside("gw", "sysctl", &["-qw", "net.ipv4.ip_forward=1"]).ok();
-    world.outside("ws1", "ip", &["route", "add", "10.78.0.0/24", "via", "10.77.0.12"]).ok();
-    world.server_sh("ip", &["route", "add", "10.77.0.0/16", "via", "10.78.0.2"]).ok();
-    world.start_server();
-    world.start_gateway("gw");
-    world.start_workstation("ws1");
-    world
-}
-
 #[test]
 fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_the_tunnel_within_from_it_alone()
  {
-    let mut world = behind_a_gateway("gateway");
+    let mut world = World::behind_a_gateway("gateway", &site("port-gateway"), "ws1");
     let onlooker = Onlooker::at(&world, "ws1");
     world.login("ws1", "ada").ok();
     world.level("ws1", LABEL).ok();
