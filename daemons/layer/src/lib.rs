@@ -18,6 +18,7 @@ mod relay;
 mod serve;
 mod start;
 mod strangers;
+mod together;
 
 /// Works until the warden says that it is over.
 ///

@@ -2,6 +2,7 @@
 
 use crate::loopback::{Loopback, between, from_between};
 use crate::serve::{LONGEST, Source};
+use crate::together::Together;
 use levee_daemon::tunnel::Socket;
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::warden::layer::LayerPart;
@@ -29,7 +30,7 @@ impl Relay {
     /// # Errors
     /// When the warden sends what is no message, or what can be waited for cannot be any more.
     pub fn work(mut self) -> Result<(), Fatal> {
-        let mut buffer = vec![0; LONGEST];
+        let (mut buffer, mut together) = (vec![0; LONGEST], Together::default());
         loop {
             for (source, _) in self.events.wait(None)? {
                 match source {
@@ -38,15 +39,21 @@ impl Relay {
                         Some(Order::Take(part, _)) => return Err(Warden::unwanted(&part)),
                         None => {}
                     },
-                    Source::Outer(_) => self.inward(&mut buffer),
-                    Source::Inner => self.outward(&mut buffer),
+                    Source::Outer(_) => {
+                        self.inward(&mut buffer, &mut together);
+                        together.leave(self.inner.as_fd());
+                    }
+                    Source::Inner => {
+                        self.outward(&mut buffer, &mut together);
+                        together.leave(self.outer.fd.as_fd());
+                    }
                 }
             }
         }
     }
 
     /// What the gateway sends, and nobody else. What the kernel does not take is lost like any other.
-    fn inward(&self, buffer: &mut [u8]) {
+    fn inward(&self, buffer: &mut [u8], together: &mut Together) {
         for _ in 0..TURN {
             let received = match udp::receive(self.outer.fd.as_fd(), buffer) {
                 Ok(received) if !received.truncated => received,
@@ -59,15 +66,15 @@ impl Relay {
             }
             for datagram in received.datagrams(buffer) {
                 if let Some((loopback, flow, packet)) = from_between(datagram) {
-                    let from = loopback.address(flow);
-                    let _ = udp::send_from(self.inner.as_fd(), packet, self.tunnel, from);
+                    let from = Some(loopback.address(flow));
+                    together.add(self.inner.as_fd(), from, self.tunnel.into(), packet);
                 }
             }
         }
     }
 
     /// What keyer and vaults send.
-    fn outward(&self, buffer: &mut [u8]) {
+    fn outward(&self, buffer: &mut [u8], together: &mut Together) {
         for _ in 0..TURN {
             let received = match udp::receive(self.inner.as_fd(), buffer) {
                 Ok(received) if !received.truncated => received,
@@ -80,7 +87,7 @@ impl Relay {
             let Some((loopback, flow)) = received.to.and_then(Loopback::of) else { continue };
             for packet in received.datagrams(buffer) {
                 let datagram = between(loopback, flow, packet);
-                let _ = udp::send(self.outer.fd.as_fd(), &datagram, self.gateway, None, 0);
+                together.add(self.outer.fd.as_fd(), None, self.gateway, &datagram);
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::carried::{Carried, Flow, NEEDED};
 use crate::loopback::{Loopback, Loopbacks, between, from_between};
 use crate::quic::{Handle, MOST_OF_A_HOST, News, Out, Quic};
+use crate::together::Together;
 use levee_daemon::tunnel::Socket;
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::say;
@@ -153,6 +154,8 @@ struct Layer {
     quic: Quic,
     side: Side,
     buffer: Vec<u8>,
+    /// What is for keyer and vaults.
+    together: Together,
 }
 
 /// Works until the warden says stop or is gone.
@@ -161,7 +164,8 @@ struct Layer {
 /// When the warden sends what is no message, or what can be waited for cannot be any more.
 pub fn serve(started: Started) -> Result<(), Fatal> {
     let Started { mut events, warden, outer, inner, quic, side, sessions } = started;
-    let mut layer = Layer { warden, outer, inner, quic, side, buffer: vec![0; LONGEST] };
+    let mut layer =
+        Layer { warden, outer, inner, quic, side, buffer: vec![0; LONGEST], together: Together::default() };
     sessions.into_iter().for_each(|session| layer.session(session));
     loop {
         let now = Instant::now();
@@ -252,7 +256,7 @@ impl Layer {
             let outer = &self.outer;
             let news = self.quic.work(Instant::now(), &mut |out| send(outer, &out));
             if news.is_empty() {
-                return;
+                return self.together.leave(self.inner.as_fd());
             }
             for one in news {
                 match one {
@@ -285,12 +289,14 @@ impl Layer {
             (Side::Server(server), Some(Carried::Packet(flow, packet))) => {
                 if let Some(Tunnel { loopback, .. }) = server.tunnels.get(&handle.0) {
                     let inner = self.inner.as_fd();
-                    let _ = match server.to {
-                        To::Here(tunnel) => udp::send_from(inner, packet, tunnel, loopback.address(flow)),
-                        To::Beyond(beyond) => {
-                            udp::send(inner, &between(*loopback, flow, packet), beyond, None, 0)
+                    match server.to {
+                        To::Here(tunnel) => {
+                            self.together.add(inner, Some(loopback.address(flow)), tunnel.into(), packet);
                         }
-                    };
+                        To::Beyond(beyond) => {
+                            self.together.add(inner, None, beyond, &between(*loopback, flow, packet));
+                        }
+                    }
                 }
             }
             (Side::Server(server), Some(Carried::Ask)) if server.tunnels.contains_key(&handle.0) => {
@@ -307,7 +313,7 @@ impl Layer {
                 if workstation.handle == Some(handle) && workstation.proved =>
             {
                 if let Some(session) = workstation.sessions.get(&flow) {
-                    let _ = udp::send(self.inner.as_fd(), packet, *session, None, 0);
+                    self.together.add(self.inner.as_fd(), None, *session, packet);
                 }
             }
             _ => {}

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem::{offset_of, size_of, zeroed};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -140,12 +140,18 @@ pub fn send(
     send_as(socket, bytes, to, segment, ecn, None)
 }
 
-/// As [`send`] of one datagram, from this local IPv4 address.
+/// As [`send`], from this local IPv4 address, where it matters.
 ///
 /// # Errors
 /// As [`send`].
-pub fn send_from(socket: BorrowedFd<'_>, bytes: &[u8], to: SocketAddrV4, from: Ipv4Addr) -> io::Result<()> {
-    send_as(socket, bytes, to.into(), None, 0, Some(from))
+pub fn send_from(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    to: SocketAddr,
+    segment: Option<u16>,
+    from: Option<Ipv4Addr>,
+) -> io::Result<()> {
+    send_as(socket, bytes, to, segment, 0, from)
 }
 
 fn send_as(
@@ -492,7 +498,7 @@ pub fn one_way(own: SocketAddr, peer: SocketAddr, buffer: usize, sends: bool) ->
 }
 
 /// A UDP socket for which every IPv4 address of the loopback interface is its own ([`send_from`], [`Received::to`]), and which nothing
-/// from another interface reaches. One datagram at a time.
+/// from another interface reaches.
 ///
 /// # Errors
 /// The kernel's; binding to an interface needs CAP_NET_RAW.
@@ -500,7 +506,6 @@ pub fn bind_within(buffer: usize) -> io::Result<OwnedFd> {
     let socket = open(Ipv4Addr::UNSPECIFIED.into())?;
     on_device(socket.as_fd(), c"lo")?;
     configure(socket.as_fd(), Ipv4Addr::UNSPECIFIED.into(), buffer)?;
-    set_aggregates(socket.as_fd(), false)?;
     set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, &1)?;
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))?;
     Ok(socket)
