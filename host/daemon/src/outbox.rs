@@ -404,9 +404,9 @@ mod tests {
                 (heard, turns) = (heard + turn(&mut outbox), turns + 1);
             }
         }
-        // Four seconds' share and another's, of 235 pieces each.
-        assert!((139..180).contains(&heard), "{heard}");
-        assert!(turns < 139 + 110, "{turns} turns");
+        // Two seconds' share and another's, of 469 pieces each.
+        assert!((69..130).contains(&heard), "{heard}");
+        assert!(turns < heard + 110, "{turns} turns");
         speak();
         while turn(&mut outbox) > 0 {}
         assert!(begun.elapsed() < Duration::from_secs(2), "it has had its share");

@@ -225,8 +225,8 @@ fn who_speaks_to_sessiond_or_the_keyer_without_end_is_heard_in_part_and_goes_on(
     let ghost = |word: u8| [vec![word], vec![7; 16]].concat();
     let loud = [
         (&vault, &vaults[0], severed, 160),
-        (&vault, &vaults[1], ghost(2), 60_000),
-        (&mediator, &mediators[1], ghost(1), 60_000),
+        (&vault, &vaults[1], ghost(2), 90_000),
+        (&mediator, &mediators[1], ghost(1), 90_000),
     ];
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
