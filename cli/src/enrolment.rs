@@ -84,11 +84,19 @@ enum What {
         json: bool,
     },
     /// Sign for the keys of a request that `levee enrol request` made: a bundle without private keys
+    ///
+    /// For whom is what is said here. A request that names somebody else is refused: who made it may not be who they say.
     Sign {
         #[command(flatten)]
         place: Where,
         /// The request
         request: PathBuf,
+        /// The workstation that it came from, as the site file names it
+        #[arg(long, value_name = "NAME", required_unless_present = "server", conflicts_with = "server")]
+        host: Option<String>,
+        /// The server that it came from, by its DNS name in the site file
+        #[arg(long, value_name = "NAME")]
+        server: Option<String>,
     },
     /// A post-quantum preshared key for a host to which the site file gives one (RFC 8784): the server's half, and the host's in its
     /// bundle. With --passphrase each half has its own: first the server's, then the host's
@@ -216,6 +224,7 @@ impl Enrol {
         match &self.what {
             What::Request { .. } => None,
             What::Host { host, place } | What::Ppk { host, place } => Some((place, Some(host))),
+            What::Sign { place, host, server, .. } => Some((place, host.as_ref().or(server.as_ref()))),
             What::Channel { channel, place } => Some((place, Some(channel))),
             What::Server(place)
             | What::Etcd(place)
@@ -223,7 +232,6 @@ impl Enrol {
             | What::All { place, .. }
             | What::Revoke { place, .. }
             | What::Auditor { place, .. }
-            | What::Sign { place, .. }
             | What::Rotate { place, .. } => Some((place, None)),
         }
     }
@@ -290,7 +298,7 @@ impl Enrol {
                     let written: Result<Vec<_>, _> = hosts.into_iter().chain(servers).collect();
                     written.map(|written| written.concat())
                 }
-                (What::Sign { request, .. }, _) => enroller.sign(&facts, request),
+                (What::Sign { request, .. }, Some(name)) => enroller.sign(&facts, request, name),
                 (What::Channel { .. }, Some(name)) => enroller.channel(&facts, name),
                 (What::Host { .. }, Some(name)) => enroller.host(&facts, name),
                 (What::Ppk { .. }, Some(name)) => {

@@ -592,7 +592,7 @@ const IN_VAIN: &[&[&str]] = &[
     &["enrol", "revoke", "NONE/site.toml", "ws1"],
     &["enrol", "rotate", "NONE/site.toml", "ike"],
     &["enrol", "server", "NONE/site.toml"],
-    &["enrol", "sign", "NONE/site.toml", "NONE/request.pem"],
+    &["enrol", "sign", "NONE/site.toml", "NONE/request.pem", "--host", "ws1"],
     &["status", "--run", "NONE"],
     &["log", "--state", "NONE"],
     &["session", "list", "--run", "NONE"],

@@ -308,7 +308,7 @@ fn a_site_by(place: &Place) -> String {
         .unwrap();
     assert!(own.status.success());
     let request = request.join("request.pem");
-    place.levee(&["enrol", "sign", SITE, request.to_str().unwrap(), "--force"]);
+    place.levee(&["enrol", "sign", SITE, request.to_str().unwrap(), "--host", "ws2", "--force"]);
     place.levee(&["enrol", "revoke", SITE, "ws2"]);
     let of_ws2 = ["hosts/ws2/chain.pem", "hosts/ws2/ike-chain.pem"];
     signed(place, "authority/ca.pem", &[&OF_WS1[..], &OF_SERVER[..], &of_ws2].concat());

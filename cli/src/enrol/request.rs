@@ -6,7 +6,8 @@
 //! DIR/tls.key DIR/ike.key DIR/audit.key DIR/audit.pub    the server's
 //! DIR/request.pem                   two requests (PKCS#10, RFC 2986): for the trusted path, and for IKE
 //! ```
-//! Of a request nothing is believed but the name and the public key, whose owner has signed it. What a certificate says is the site file's.
+//! Of a request nothing is believed but the public key, whose owner has signed it. Whose it is whoever signs says; what a certificate says is the
+//! site file's.
 
 use super::{EnrolError, Enroller, Facts, Files, Written, files, pki};
 use crate::typed::Passphrase;
@@ -121,12 +122,17 @@ fn one_of(path: &Path, pem: &str, curve: Curve) -> Result<(String, PublicKey), E
 }
 
 impl Enroller<'_> {
-    /// Signs for the keys of a request: what comes of it goes beside them.
+    /// Signs for the keys of a request that came from this host or server: what comes of it goes beside them.
     ///
     /// # Errors
-    /// It is no request, asks for a name that the site file does not have, or has other keys than the site wants.
-    pub fn sign(&self, facts: &Facts, path: &Path) -> Result<Written, EnrolError> {
+    /// It is no request, asks for another name or for one that the site file does not have, or has other keys than the site wants.
+    pub fn sign(&self, facts: &Facts, path: &Path, whose: &str) -> Result<Written, EnrolError> {
         let Asked { name, key, ike } = Asked::read(path, facts.keys)?;
+        // Whoever has one host could ask for another's certificates, or the server's.
+        if name != whose {
+            let why = format!("it asks for the certificates of {name:?}, and not of {whose}");
+            return Err(EnrolError::Request(path.to_owned(), why));
+        }
         let (mut files, certificates) = if name == facts.server.as_str() {
             let certificates = self.server_certificates(facts, (&key, &ike))?;
             (self.open(&self.state.join("server"))?, certificates)

@@ -388,7 +388,7 @@ fn keys_that_are_made_elsewhere_are_signed_for_and_never_seen() {
     assert_eq!(made.len(), 3);
     assert_eq!(mode(&there.path().join("device.key")), 0o600);
     let asked = there.path().join("request.pem");
-    let signed = enroller.sign(&facts(), &asked).unwrap();
+    let signed = enroller.sign(&facts(), &asked, "ws1").unwrap();
     let names: Vec<_> = signed
         .iter()
         .map(|path| path.strip_prefix(here.path().join("hosts/ws1")).unwrap().to_str().unwrap())
@@ -403,22 +403,22 @@ fn keys_that_are_made_elsewhere_are_signed_for_and_never_seen() {
         assert_eq!(certificate.public_key().subject_public_key.data.as_ref(), key.public_key_raw());
     }
     assert!(
-        matches!(enroller.sign(&facts(), &asked), Err(EnrolError::Exists(_))),
+        matches!(enroller.sign(&facts(), &asked, "ws1"), Err(EnrolError::Exists(_))),
         "nothing is replaced by the way"
     );
     enroller.force = true;
-    enroller.sign(&facts(), &asked).unwrap();
+    enroller.sign(&facts(), &asked, "ws1").unwrap();
 
     // A server's.
     let server = tempfile::tempdir().unwrap();
     request(server.path(), &Whose::Server, "server.small.example", Curve::P256, None, false).unwrap();
-    let signed = enroller.sign(&facts(), &server.path().join("request.pem")).unwrap();
+    let signed = enroller.sign(&facts(), &server.path().join("request.pem"), "server.small.example").unwrap();
     assert!(signed.iter().all(|path| path.starts_with(here.path().join("server"))), "{signed:?}");
     assert!(!here.path().join("server/tls.key").exists());
 }
 
 #[test]
-fn a_request_is_believed_a_name_and_a_key_that_has_signed_it_and_nothing_else() {
+fn a_request_is_believed_a_key_that_has_signed_it_for_whom_it_was_said_to_be_and_nothing_else() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let enroller = enroller(here.path());
     enroller.authority(&facts()).unwrap();
@@ -426,12 +426,18 @@ fn a_request_is_believed_a_name_and_a_key_that_has_signed_it_and_nothing_else() 
         request(there.path(), &Whose::Host, name, curve, None, true).unwrap();
         std::fs::read_to_string(there.path().join("request.pem")).unwrap()
     };
-    let sign = |text: &str| {
+    let sign_for = |text: &str, whose: &str| {
         std::fs::write(there.path().join("request.pem"), text).unwrap();
-        enroller.sign(&facts(), &there.path().join("request.pem"))
+        enroller.sign(&facts(), &there.path().join("request.pem"), whose)
     };
-    assert!(matches!(sign(&ask("ws9", Curve::P256)), Err(EnrolError::UnknownHost(_))));
-    assert!(matches!(sign(&ask("../ws1", Curve::P256)), Err(EnrolError::Request(..))));
+    let sign = |text: &str| sign_for(text, "ws1");
+    assert!(matches!(sign_for(&ask("ws9", Curve::P256), "ws9"), Err(EnrolError::UnknownHost(_))));
+    assert!(matches!(sign_for(&ask("../ws1", Curve::P256), "../ws1"), Err(EnrolError::Request(..))));
+    // Who has one workstation asks for another's certificates, or the server's.
+    for other in ["ws2", "server.small.example"] {
+        let refused = sign(&ask(other, Curve::P256)).unwrap_err().to_string();
+        assert!(refused.contains(other) && refused.contains("not of ws1"), "{refused}");
+    }
     assert!(
         matches!(sign(&ask("ws1", Curve::P384)), Err(EnrolError::Request(..))),
         "another curve than the site's"
@@ -445,6 +451,9 @@ fn a_request_is_believed_a_name_and_a_key_that_has_signed_it_and_nothing_else() 
     let line = good.lines().nth(3).unwrap();
     let other = line.replacen(|c: char| c.is_ascii_lowercase(), "Q", 1);
     assert!(matches!(sign(&good.replacen(line, &other, 1)), Err(EnrolError::Request(..))));
-    assert!(!here.path().join("hosts").exists(), "nothing was signed");
+    assert!(
+        !here.path().join("hosts").exists() && !here.path().join("server").exists(),
+        "nothing was signed"
+    );
     assert!(sign(&good).is_ok());
 }

@@ -196,7 +196,7 @@ impl Keyer {
                 }
             }
             KeyerPart::Vault { label, slot } => {
-                let mut channel = Outbox::new();
+                let mut channel = Outbox::of_one();
                 channel.replace(with.channel()?, &mut self.events, Source::Vault(label.clone(), slot))?;
                 self.vaults.entry(label.clone()).or_default().insert(slot, channel);
                 self.vault_lost(&label, slot);

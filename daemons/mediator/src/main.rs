@@ -11,6 +11,7 @@
 //! It may not read a byte of a connection, nor pass one on without a grant. Begin reading with `serve.rs`, then `records.rs`: whose connection it is.
 #![forbid(unsafe_code)]
 
+mod kept;
 mod records;
 mod relay;
 mod serve;

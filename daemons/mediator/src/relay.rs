@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use crate::kept;
 use levee_sys::tcp;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
@@ -129,12 +130,12 @@ pub struct Relay {
 
 impl Relay {
     /// Connects to the daemon at `to` from the client's own address `from`, both in the caller's network, for the client
-    /// behind `front`, whose pieces go on as they come (its listener has said so). It may still be connecting; what does not
+    /// behind `front`, whose pieces go on as they come (its listener has said so), and who has so many connections with this one. It may still be connecting; what does not
     /// succeed shows when it is used.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn connect(front: OwnedFd, from: IpAddr, to: SocketAddr) -> Result<Self, Errno> {
+    pub fn connect(front: OwnedFd, from: IpAddr, to: SocketAddr, held: usize) -> Result<Self, Errno> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let back = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -142,6 +143,7 @@ impl Relay {
         tcp::bind_address_alone(&back).map_err(refused)?;
         rustix::net::bind(&back, &SocketAddr::new(from, 0))?;
         rustix::net::sockopt::set_tcp_nodelay(&back, true)?;
+        kept::bound(&back, held)?;
         match rustix::net::connect(&back, &to) {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(why) => return Err(why),
@@ -264,7 +266,7 @@ mod tests {
         let (accepted, _) = front.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
         let from = IpAddr::from([127, 0, 0, 77]);
-        let relay = Relay::connect(accepted.into(), from, back.local_addr().unwrap()).unwrap();
+        let relay = Relay::connect(accepted.into(), from, back.local_addr().unwrap(), 1).unwrap();
         let (daemon, peer) = back.accept().unwrap();
         assert_eq!(peer.ip(), from, "the daemon sees the client's own address");
         for socket in [&client, &daemon] {

@@ -14,6 +14,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketFlags};
 
+use crate::kept;
 use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
 use crate::shares::{Full, Holder, Shares};
@@ -242,13 +243,16 @@ impl Mediator {
             };
             let relayed = listener.relayed;
             let shares = if relayed { &mut self.relayed } else { &mut self.handed };
-            if let Err(full) = shares.take(&Holder::of(user.as_ref(), from.ip())) {
+            let holder = Holder::of(user.as_ref(), from.ip());
+            if let Err(full) = shares.take(&holder) {
                 match full {
                     Full::All => self.counts.no_room += 1,
                     Full::Share => self.counts.no_share += 1,
                 }
                 continue;
             }
+            // A socket that has just been accepted takes both; what the kernel keeps of it counts here, whoever is handed it.
+            let _ = kept::bound(&fd, shares.of(&holder));
             // While the grant is recorded, a process is made that can take the connection.
             if !listener.relayed && listener.prepared.is_none_or(|last| last.elapsed() > READY) {
                 self.starter.send(ToStarter::Prepare { service: listener.service.clone() });
@@ -303,7 +307,8 @@ impl Mediator {
             }
             return Ok(());
         }
-        match Relay::connect(fd, connection.from.ip(), listener.address) {
+        let held = self.relayed.of(&Holder::of(connection.user.as_ref(), connection.from.ip()));
+        match Relay::connect(fd, connection.from.ip(), listener.address, held) {
             Ok(relay) => {
                 connection.state = State::Relayed(Box::new(relay));
                 self.counts.relayed += 1;

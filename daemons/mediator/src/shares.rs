@@ -69,6 +69,11 @@ impl Shares {
         Ok(())
     }
 
+    /// How many are this holder's.
+    pub fn of(&self, holder: &Holder) -> usize {
+        self.by.get(holder).copied().unwrap_or(0)
+    }
+
     /// One of this holder's is over.
     pub fn give_back(&mut self, holder: &Holder) {
         let Some(own) = self.by.get_mut(holder) else { return };
@@ -102,6 +107,7 @@ mod tests {
     fn one_alone_has_four_fifths_and_whoever_comes_next_has_room() {
         let mut shares = Shares::new(12_500);
         assert_eq!(fill(&mut shares, &person("ada")), (10_000, Full::Share));
+        assert_eq!((shares.of(&person("ada")), shares.of(&person("ben"))), (10_000, 0));
         assert_eq!(fill(&mut shares, &person("ben")), (2_000, Full::Share));
         assert_eq!(fill(&mut shares, &person("cyd")), (400, Full::Share));
         assert_eq!(shares.take(&person("ada")), Err(Full::Share));

@@ -35,7 +35,7 @@ impl Daemon {
     /// A guard has come, in the place of one that is dead.
     pub(crate) fn guard_came(&mut self, name: LabelName, channel: Channel) -> Result<(), Fatal> {
         self.guard_gone(&name);
-        let guard = self.guards.entry(name.clone()).or_default();
+        let guard = self.guards.entry(name.clone()).or_insert_with(Outbox::of_one);
         guard.replace(channel, &mut self.events, Source::Guard(name))
     }
 

@@ -62,7 +62,7 @@ impl Vaults {
         channel: Channel,
         events: &mut Events<Source>,
     ) -> Result<(), Fatal> {
-        let mut link = Outbox::new();
+        let mut link = Outbox::of_one();
         link.replace(channel, events, Source::Vault(label.clone(), slot))?;
         self.0.entry(label).or_default().links.insert(slot, Some(link));
         Ok(())
@@ -79,7 +79,7 @@ impl Vaults {
         channel: Channel,
         events: &mut Events<Source>,
     ) -> Result<Vec<VaultToSessiond>, Fatal> {
-        let mut link = Outbox::new();
+        let mut link = Outbox::of_one();
         link.replace(channel, events, Source::Mediator(label.clone()))?;
         let workers = self.0.entry(label).or_default();
         workers.mediator = Some(link);

@@ -7,7 +7,7 @@
 
 use crate::compartment::proto::Handoff;
 use crate::compartment::service::Served;
-use crate::compartment::{Compartment, Network, listener};
+use crate::compartment::{Compartment, Network, listener, set};
 use crate::key::Key;
 use crate::logs::Logs;
 use crate::options::Options;
@@ -153,12 +153,14 @@ impl Mediation {
 
 fn own_network(site: &Site, label: &Label) -> Result<Network> {
     let network = Network::new()?;
+    // What a daemon says to somebody who does not read waits in its own memory and not in the kernel's: the mediator is near.
+    let kept = [("ipv4/tcp_wmem", "4096 16384 131072"), ("ipv4/tcp_rmem", "4096 131072 262144")];
+    set(network.ns(), &kept)?;
     let inner = site.server().inner_addresses().iter().map(|address| IpNet::from(*address));
-    // Sessions of the site's other servers have addresses of their pools.
-    let pools = site.session_pools();
     let single = site.networks_at(label).flat_map(|n| n.addresses().iter().map(IpNet::trunc));
     let mut net = network.net()?;
-    inner.chain(pools).chain(single).try_for_each(|range| net.add_local(range, "lo"))?;
+    // Sessions of the site's other servers have addresses of their pools.
+    inner.chain(site.session_pools()).chain(single).try_for_each(|range| net.add_local(range, "lo"))?;
     network.allow_foreign_sources()?;
     Ok(network)
 }

@@ -6,11 +6,11 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 /// The most descriptors that one turn sees to; the kernel puts those that were seen behind the others.
@@ -34,6 +34,24 @@ struct Queue {
     gone: RefCell<Vec<u64>>,
     /// Numbers that are to be seen to, whatever the kernel says.
     woken: RefCell<Vec<u64>>,
+    /// The same, not before a time.
+    later: RefCell<BTreeSet<(Instant, u64)>>,
+    /// Numbers whose other end is gone, as the kernel has said.
+    ended: RefCell<BTreeSet<u64>>,
+}
+
+impl Queue {
+    /// Adds those whose time has come. How long it is to the next.
+    fn due(&self, woken: &mut Vec<u64>) -> Option<Duration> {
+        let mut later = self.later.borrow_mut();
+        let first = *later.first()?;
+        let now = Instant::now();
+        if first.0 <= now {
+            let after = later.split_off(&(now, u64::MAX));
+            woken.extend(std::mem::replace(&mut *later, after).into_iter().map(|(_, number)| number));
+        }
+        later.first().map(|(at, _)| at.saturating_duration_since(now))
+    }
 }
 
 /// Descriptors to wait for. `T` says what each belongs to. Level-triggered: what is left undone is said again.
@@ -57,7 +75,13 @@ impl<T: Clone> Events<T> {
     /// The kernel's.
     pub fn new() -> Result<Self, Fatal> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|why| Fatal::new("make an epoll", why))?;
-        let queue = Queue { epoll, gone: RefCell::default(), woken: RefCell::default() };
+        let queue = Queue {
+            epoll,
+            gone: RefCell::default(),
+            woken: RefCell::default(),
+            later: RefCell::default(),
+            ended: RefCell::default(),
+        };
         Ok(Self { queue: Rc::new(queue), sources: HashMap::new(), next: 0, kernel: Vec::with_capacity(MOST) })
     }
 
@@ -91,14 +115,17 @@ impl<T: Clone> Events<T> {
         turn.clear();
         for number in self.queue.gone.borrow_mut().drain(..) {
             self.sources.remove(&number);
+            self.queue.ended.borrow_mut().remove(&number);
         }
         let mut woken = self.queue.woken.take();
+        let next = self.queue.due(&mut woken);
         woken.sort_unstable();
         woken.dedup();
         let nothing = Can { reads: false, writes: false, gone: false };
         let source = |number: u64| self.sources.get(&number).cloned();
         turn.extend(woken.into_iter().filter_map(|number| Some((source(number)?, nothing))));
-        let limit = if turn.is_empty() { limit } else { Some(Duration::ZERO) };
+        let limit =
+            if turn.is_empty() { [limit, next].into_iter().flatten().min() } else { Some(Duration::ZERO) };
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         self.kernel.clear();
         match epoll::wait(&self.queue.epoll, spare_capacity(&mut self.kernel), limit.as_ref()) {
@@ -112,7 +139,11 @@ impl<T: Clone> Events<T> {
                 writes: flags.contains(EventFlags::OUT),
                 gone: flags.intersects(EventFlags::HUP | EventFlags::ERR),
             };
-            Some((source(event.data.u64())?, ready))
+            let number = event.data.u64();
+            if flags.contains(EventFlags::HUP) {
+                self.queue.ended.borrow_mut().insert(number);
+            }
+            Some((source(number)?, ready))
         }));
         Ok(())
     }
@@ -145,6 +176,16 @@ impl<F: AsFd> Watched<F> {
     /// Has the next turn see to it, whatever the kernel says.
     pub fn wake(&self) {
         self.queue.woken.borrow_mut().push(self.number);
+    }
+
+    /// Whether a turn has seen that the other end is gone.
+    pub fn is_at_its_end(&self) -> bool {
+        self.queue.ended.borrow().contains(&self.number)
+    }
+
+    /// As [`Watched::wake`], as soon as it is so late.
+    pub fn wake_at(&self, at: Instant) {
+        self.queue.later.borrow_mut().insert((at, self.number));
     }
 }
 

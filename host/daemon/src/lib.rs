@@ -17,6 +17,7 @@
 //! | `warden` | the channel to the warden, while the process works |
 //! | `events` | what a process waits for |
 //! | `outbox` | a channel that is never waited for |
+//! | `share` | how much is heard of one of many |
 //! | `file` | files that come over a channel |
 //! | `below`, `pace` | what one-way channels and guards have in common: their lower side |
 //! | `tunnel` | what vaults, gates and stacks have in common |
@@ -32,6 +33,7 @@ mod file;
 mod kit;
 mod outbox;
 pub mod pace;
+mod share;
 pub mod tunnel;
 mod warden;
 

@@ -1,5 +1,6 @@
 //! A channel that is never waited for, with a bound on what waits in it.
 
+use crate::share::Share;
 use crate::{Events, Fatal, Watched};
 use levee_ipc::{Channel, Received, RecvError, SendError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -7,7 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most that waits for a peer that does not read just now: beyond it the peer counts as gone. One message may always wait.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,10 @@ pub struct Outbox<M> {
     lost: Option<Lost>,
     /// The peer is not heard for now.
     held: bool,
+    /// What it has had of its share, where it has no more than that.
+    share: Option<Share>,
+    /// Until when it is not heard because it has had it.
+    rests: Option<Instant>,
 }
 
 impl<M: Serialize> Default for Outbox<M> {
@@ -74,7 +79,22 @@ impl<M: Serialize> Outbox<M> {
 
     /// As [`Outbox::new`], with another bound.
     pub fn with(bound: Bound) -> Self {
-        Self { channel: None, waiting: VecDeque::new(), bytes: 0, bound, lost: None, held: false }
+        let (share, rests) = (None, None);
+        Self {
+            channel: None,
+            waiting: VecDeque::new(),
+            bytes: 0,
+            bound,
+            lost: None,
+            held: false,
+            share,
+            rests,
+        }
+    }
+
+    /// As [`Outbox::new`], for a peer that is one label's, or one channel's: it takes no more than its share of the time that all have.
+    pub fn of_one() -> Self {
+        Self { share: Some(Share::new(Instant::now())), ..Self::new() }
     }
 
     /// Whether there is a peer.
@@ -105,7 +125,7 @@ impl<M: Serialize> Outbox<M> {
 
     /// There is no peer any more.
     pub fn close(&mut self) {
-        (self.channel, self.lost, self.held) = (None, None, false);
+        (self.channel, self.lost, self.held, self.rests) = (None, None, false, None);
         self.clear();
     }
 
@@ -181,12 +201,16 @@ impl<M: Serialize> Outbox<M> {
     /// As there.
     pub fn hear_with<T: DeserializeOwned>(&mut self) -> Result<Option<Received<T>>, Lost> {
         self.flush();
+        let is_held = self.held || self.rests();
         let Some(channel) = &self.channel else { return Ok(None) };
-        let lost = match (self.lost, self.held) {
+        let lost = match (self.lost, is_held) {
             (Some(lost), _) => lost,
             (None, true) => return Ok(None),
-            (None, false) => match channel.try_recv() {
-                Ok(received) => return Ok(Some(received)),
+            (None, false) => match channel.try_recv_measured() {
+                Ok((received, octets)) => {
+                    self.share.iter_mut().for_each(|share| share.spend(octets, Instant::now()));
+                    return Ok(Some(received));
+                }
                 Err(RecvError::Empty) => return Ok(None),
                 Err(RecvError::Malformed) => Lost::Malformed,
                 Err(RecvError::Closed | RecvError::Io(_)) => Lost::Gone,
@@ -194,6 +218,20 @@ impl<M: Serialize> Outbox<M> {
         };
         self.close();
         Err(lost)
+    }
+
+    /// Whether the peer has had its share, and is heard again later. What one has said that is gone is heard at once: no more comes.
+    fn rests(&mut self) -> bool {
+        let (Some(share), Some(channel)) = (&self.share, &self.channel) else { return false };
+        let now = Instant::now();
+        let until = self.rests.filter(|until| *until > now).or_else(|| share.rests(now));
+        let until = until.filter(|_| !channel.is_at_its_end());
+        if self.rests != until {
+            until.into_iter().for_each(|until| channel.wake_at(until));
+            self.rests = until;
+            self.interest();
+        }
+        until.is_some()
     }
 
     fn flush(&mut self) {
@@ -217,7 +255,7 @@ impl<M: Serialize> Outbox<M> {
     /// Waits for what there is to do.
     fn interest(&mut self) {
         if let Some(channel) = &self.channel
-            && channel.wait_for(!self.held, !self.waiting.is_empty()).is_err()
+            && channel.wait_for(!self.held && self.rests.is_none(), !self.waiting.is_empty()).is_err()
         {
             self.lose(Lost::Gone);
         }
@@ -342,5 +380,55 @@ mod tests {
         outbox.hold(false);
         assert_eq!(events.wait(None).unwrap().len(), 1);
         assert_eq!(outbox.hear::<u8>(), Ok(Some(1)));
+    }
+
+    /// What one turn hears.
+    fn turn(outbox: &mut Outbox<Vec<u8>>) -> usize {
+        let mut heard = 0;
+        while heard < crate::TURN && outbox.hear::<Vec<u8>>().expect("a peer").is_some() {
+            heard += 1;
+        }
+        heard
+    }
+
+    #[test]
+    fn who_speaks_without_end_is_heard_in_part_and_told_everything_and_who_ends_then_is_heard_to_the_end() {
+        let (ours, theirs) = Channel::pair().unwrap();
+        let (mut outbox, mut events) = (Outbox::<Vec<u8>>::of_one(), Events::new().unwrap());
+        outbox.replace(ours, &mut events, ()).unwrap();
+        let (mut heard, mut turns, begun) = (0, 0, Instant::now());
+        let speak = || while theirs.try_send(&vec![7u8; 30_000]).is_ok() {};
+        while begun.elapsed() < Duration::from_secs(1) {
+            speak();
+            for _ in events.wait(Some(Duration::from_millis(100))).unwrap() {
+                (heard, turns) = (heard + turn(&mut outbox), turns + 1);
+            }
+        }
+        // Two seconds' share and another's, of 469 pieces each.
+        assert!((69..130).contains(&heard), "{heard}");
+        assert!(turns < heard + 110, "{turns} turns");
+        speak();
+        while turn(&mut outbox) > 0 {}
+        assert!(begun.elapsed() < Duration::from_secs(2), "it has had its share");
+        // It is told all the same, and what it does not take waits.
+        let mut told = 0;
+        while outbox.is_clear() {
+            outbox.send(vec![1]);
+            told += 1;
+        }
+        for _ in 0..told {
+            assert_eq!(theirs.recv::<Vec<u8>>().unwrap().message, [1]);
+            outbox.hear::<Vec<u8>>().unwrap();
+        }
+        assert!(outbox.is_clear());
+        // What it has said is no more than a channel has room for.
+        drop(theirs);
+        assert!(events.wait(Some(Duration::ZERO)).unwrap().iter().any(|(_, can)| can.gone));
+        let mut last = 0;
+        while let Ok(said) = outbox.hear::<Vec<u8>>() {
+            assert!(said.is_some(), "a turn for nothing");
+            last += 1;
+        }
+        assert!((1..20).contains(&last), "{last}");
     }
 }

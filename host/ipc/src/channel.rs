@@ -155,15 +155,20 @@ impl Channel {
 
     /// Waits for one message.
     pub fn recv<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {
-        self.receive(RecvFlags::CMSG_CLOEXEC)
+        self.receive(RecvFlags::CMSG_CLOEXEC).map(|(received, _)| received)
     }
 
     /// Takes one message if one is there, else says [`RecvError::Empty`].
     pub fn try_recv<T: DeserializeOwned>(&self) -> Result<Received<T>, RecvError> {
+        self.try_recv_measured().map(|(received, _)| received)
+    }
+
+    /// As [`Channel::try_recv`], with the message's length as it was sent.
+    pub fn try_recv_measured<T: DeserializeOwned>(&self) -> Result<(Received<T>, usize), RecvError> {
         self.receive(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
     }
 
-    fn receive<T: DeserializeOwned>(&self, flags: RecvFlags) -> Result<Received<T>, RecvError> {
+    fn receive<T: DeserializeOwned>(&self, flags: RecvFlags) -> Result<(Received<T>, usize), RecvError> {
         let mut room = Room::new();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -195,7 +200,7 @@ impl Channel {
         if result.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
             return Err(RecvError::Malformed);
         }
-        decode(room.filled()).map(|message| Received { message, fds })
+        decode(room.filled()).map(|message| (Received { message, fds }, result.bytes))
     }
 }
 

@@ -7,8 +7,9 @@ use levee_system::host::{self, Process};
 use levee_system::senders::{MORE, start, stop};
 use levee_system::{World, eventually, text};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, SocketType, sockopt};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -196,18 +197,70 @@ fn that_a_label_ends_is_told_once_however_long_that_takes() {
     assert!(told <= 1 && !log.contains("left out"), "{told} times:\n{log}");
 }
 
-/// Says this to the warden over and over by a process's own channel, as whoever has taken it over would.
-fn speak_without_end(process: &Process, words: &[u8], over: &AtomicBool) {
-    let pid = Pid::from_raw(process.pid.cast_signed()).expect("a number");
-    let pidfd = pidfd_open(pid, PidfdFlags::empty()).expect("a process");
-    let channel = pidfd_getfd(pidfd, CONTROL_FD, PidfdGetfdFlags::empty()).expect("its channel");
+/// Says this over and over by a process's own channel, as whoever has taken it over would. How often it was taken.
+fn speak_without_end(channel: &OwnedFd, words: &[u8], over: &AtomicBool) -> u64 {
+    let mut taken = 0;
     while !over.load(Ordering::Relaxed) {
-        match rustix::net::send(&channel, words, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(_) => {}
+        match rustix::net::send(channel, words, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => taken += 1,
             Err(Errno::AGAIN) => std::thread::sleep(Duration::from_micros(50)),
-            Err(_) => return,
+            Err(_) => break,
         }
     }
+    taken
+}
+
+#[test]
+fn who_speaks_to_sessiond_or_the_keyer_without_end_is_heard_in_part_and_goes_on() {
+    const TIME: Duration = Duration::from_secs(3);
+    let world = up("words");
+    world.fetch("ws2", PAGE).ok();
+    let others = start(&world, [("ws1", "SECRET//NATO,MED"), ("ws3", "UNCLASSIFIED")]);
+    let vault = number(&world, "vault").expect("a vault");
+    let mediator = host::child(world.server_pid(), "levee-mediator");
+    let (vaults, mediators) = (channels(&vault), channels(&mediator));
+    // That nothing old is left, with the sessions that were severed, as many as one message holds; that a session that nobody has waits for keys;
+    // that it has closed it. What is heard at once, in three seconds, and what waits in the channel.
+    let severed = [vec![4, 7, 0x80, 0x1c], vec![7; 16 * 3_584]].concat();
+    let ghost = |word: u8| [vec![word], vec![7; 16]].concat();
+    let loud = [
+        (&vault, &vaults[0], severed, 160),
+        (&vault, &vaults[1], ghost(2), 90_000),
+        (&mediator, &mediators[1], ghost(1), 90_000),
+    ];
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let all: Vec<_> = loud
+            .iter()
+            .map(|(process, channel, words, most)| {
+                let over = &over;
+                (scope.spawn(move || speak_without_end(channel, words, over)), process, *most)
+            })
+            .collect();
+        std::thread::sleep(TIME);
+        over.store(true, Ordering::Relaxed);
+        for (speaker, process, most) in all {
+            let taken = speaker.join().expect("a speaker");
+            assert!(process.runs(), "{} is as before", process.name);
+            assert!(0 < taken && taken < most, "{} was heard {taken} times", process.name);
+        }
+    });
+    world.fetch("ws2", PAGE).ok();
+    for (label, lost) in stop(others) {
+        assert!(lost.is_empty(), "{label} lost {} packets", lost.len());
+    }
+}
+
+/// A process's descriptor of this number, as whoever has taken it over has it.
+fn descriptor(process: &Process, number: i32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(process.pid.cast_signed())?;
+    pidfd_getfd(pidfd_open(pid, PidfdFlags::empty()).ok()?, number, PidfdGetfdFlags::empty()).ok()
+}
+
+/// A process's channels, but for that to the warden.
+fn channels(process: &Process) -> Vec<OwnedFd> {
+    let all = (CONTROL_FD + 1..64).filter_map(|number| descriptor(process, number));
+    all.filter(|fd| sockopt::socket_type(fd).is_ok_and(|kind| kind == SocketType::SEQPACKET)).collect()
 }
 
 #[test]
@@ -220,8 +273,9 @@ fn who_speaks_to_the_warden_without_end_is_ended_and_no_other_label_loses_anythi
     let upflow = host::child(world.server_pid(), "levee-upflow");
     for (process, words) in [(upflow, [vec![1], vec![0; 14]].concat()), (init, vec![5, 0, 7, 0, 0])] {
         let over = AtomicBool::new(false);
+        let channel = descriptor(&process, CONTROL_FD).expect("its channel");
         std::thread::scope(|scope| {
-            scope.spawn(|| speak_without_end(&process, &words, &over));
+            scope.spawn(|| speak_without_end(&channel, &words, &over));
             let until = Instant::now() + Duration::from_secs(10);
             while process.runs() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(20));

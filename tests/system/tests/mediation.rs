@@ -555,3 +555,82 @@ fn a_daemon_behind_a_mediator_connects_to_no_other_in_the_mediators_network() {
     [tells, used].into_iter().for_each(|one| drop(one.rest()));
     world.stop_server();
 }
+
+/// Says as much as is taken, to whoever connects.
+const FLOOD: &str = r#"
+[[service]]
+name = "flood"
+port = 7001
+protocol = "tcp"
+range = "CONFIDENTIAL//MED"
+mode = "relay"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import os, selectors, socket
+wait = selectors.DefaultSelector()
+listeners = [socket.socket(fileno=3 + n) for n in range(int(os.environ["LISTEN_FDS"]))]
+for listener in listeners:
+    wait.register(listener, selectors.EVENT_READ)
+much = bytes(1 << 20)
+while True:
+    for key, _ in wait.select():
+        if key.fileobj in listeners:
+            one = key.fileobj.accept()[0]
+            one.setblocking(False)
+            wait.register(one, selectors.EVENT_WRITE)
+            continue
+        try:
+            key.fileobj.send(much)
+        except BlockingIOError:
+            pass
+        except OSError:
+            wait.unregister(key.fileobj)
+            key.fileobj.close()
+''']
+"#;
+
+/// Opens so many connections to it, one after another, and reads so much of each, fast, and then nothing more. Says how long that took, and ends when it
+/// is told to.
+const READS: &str = r#"
+import socket, sys, time
+begun, every = time.time(), []
+for _ in range(int(sys.argv[1])):
+    one, left = socket.create_connection(("www.harbour.example", 7001), 60), int(sys.argv[2])
+    every.append(one)
+    while left > 0:
+        left -= len(one.recv(1 << 20))
+print(time.time() - begun, flush=True)
+sys.stdin.readline()
+"#;
+
+#[test]
+fn who_leaves_forty_relayed_connections_unread_takes_little_room_and_none_of_what_others_read() {
+    let world = World::up("modes-unread", &format!("{}{FLOOD}", site()), &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "CONFIDENTIAL//MED").ok();
+    }
+    let reads = |workstation: &str, connections: &str, octets: &str| {
+        let mut command = world.inside(workstation, &["python3", "-c", READS, connections, octets]);
+        let mut client =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start levee-tpe");
+        let out = BufReader::new(client.stdout.take().expect("standard output"));
+        let mut open = Open { client, out };
+        let took: f64 = open.line().trim().parse().expect("seconds");
+        (open, took)
+    };
+    let alone = reads("ws2", "1", "20000000").1;
+    let (unread, _) = reads("ws1", "40", "3000000");
+    let beside = reads("ws2", "1", "20000000").1;
+    let (usage, _) = host::group_memory(&host::group(mediator(&world).pid).expect("its group"));
+    // Where sockets are counted by themselves, and where they are a line of all.
+    let alone_counted = std::fs::read_to_string(usage.with_file_name("memory.kmem.tcp.usage_in_bytes"));
+    let all = std::fs::read_to_string(usage.with_file_name("memory.stat")).expect("its memory");
+    let line = || all.lines().find_map(|line| line.strip_prefix("sock ")).map(str::to_owned);
+    let kept: u64 = alone_counted.ok().or_else(line).expect("its sockets").trim().parse().expect("a number");
+    println!("20 MB in {alone:.2} s, beside {} KiB in {beside:.2} s", kept >> 10);
+    // All that the mediator's group has for sockets where they are counted by themselves, 192 MiB, for sixty such connections.
+    assert!(kept < 64 << 20, "{kept} octets are kept of what nobody reads");
+    assert!(beside < 8.0, "20 MB took {beside:.1} s, and {alone:.1} s before");
+    drop(unread.rest());
+}
