@@ -49,7 +49,7 @@ impl Together {
             && error.kind() != ErrorKind::WouldBlock
             && self.bytes.len() > self.size
         {
-            for packet in self.bytes.chunks(self.size) {
+            for packet in self.bytes.chunks(self.size.max(1)) {
                 let _ = send(packet, None);
             }
         }
