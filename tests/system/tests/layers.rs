@@ -153,6 +153,22 @@ for name in os.listdir("/proc/%d/fd" % pid):
             print("error", whose, place, e)
 "#;
 
+/// What this script says, which makes its first argument a file when it listens, in the network of one of the hosts, while so many pages come
+/// to `ws1`.
+fn while_pages_come(world: &World, of: &str, script: &str, pages: usize) -> Vec<u8> {
+    let (began, net) = (world.path("began"), format!("--net=/run/netns/{}", world.namespace(of)));
+    let mut python = Command::new("nsenter");
+    python.args([net.as_str(), "python3", "-c", script]).arg(&began);
+    let python = python.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("python3");
+    eventually(Duration::from_secs(20), "it listens", || began.exists());
+    for _ in 0..pages {
+        world.fetch("ws1", PAGE).ok();
+    }
+    let output = python.wait_with_output().expect("wait for it");
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
 /// What the second tunnel of this process reaches of these places, as `REACHES` says it.
 fn reaches(world: &World, of: &str, pid: u32, places: &[&str]) -> String {
     let process = layer(pid).expect("it runs").pid.to_string();
@@ -272,17 +288,7 @@ fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_noth
 
     // Taken over, it has done nothing but what the vault counts as refused.
     let counters = || world.status()["vaults"][LABEL]["counters"].clone();
-    let began = world.path("began");
-    let net = format!("--net=/run/netns/{}", world.namespace("server"));
-    let mut taken_over = Command::new("nsenter");
-    taken_over.args([net.as_str(), "python3", "-c", TAKEN_OVER]).arg(&began).stdout(Stdio::piped());
-    let taken_over = taken_over.stderr(Stdio::piped()).spawn().expect("python3");
-    eventually(Duration::from_secs(20), "it listens", || began.exists());
-    for _ in 0..6 {
-        world.fetch("ws1", PAGE).ok();
-    }
-    let output = taken_over.wait_with_output().expect("wait for it");
-    assert!(output.status.success(), "{output:?}");
+    while_pages_come(&world, "server", TAKEN_OVER, 6);
     let refused = |counters: &serde_json::Value| -> u64 {
         ["replay", "auth-failed", "truncated"].iter().filter_map(|name| counters[*name].as_u64()).sum()
     };
@@ -391,17 +397,7 @@ fn a_posture_that_needs_two_layers_cuts_who_has_one_and_with_two_nothing_goes_by
         let sas = world.status()["vaults"][OTHER]["sas"].as_array().cloned().unwrap_or_default();
         sas.iter().filter_map(|sa| Some(sa["peer"].as_str()?.to_owned())).collect()
     };
-    let (began, net) = (world.path("began"), format!("--net=/run/netns/{}", world.namespace("server")));
-    let mut taken = Command::new("nsenter");
-    taken.args([net.as_str(), "python3", "-c", TAKEN]).arg(&began).stdout(Stdio::piped());
-    let taken = taken.stderr(Stdio::piped()).spawn().expect("python3");
-    eventually(Duration::from_secs(20), "it listens", || began.exists());
-    for _ in 0..3 {
-        world.fetch("ws1", PAGE).ok();
-    }
-    let taken = taken.wait_with_output().expect("wait for it");
-    assert!(taken.status.success(), "{taken:?}");
-    std::fs::write(world.path("taken"), &taken.stdout).expect("write");
+    std::fs::write(world.path("taken"), while_pages_come(&world, "server", TAKEN, 3)).expect("write");
     let before = peers();
     let script = world.path("elsewhere.py");
     std::fs::write(&script, ELSEWHERE).expect("write");
@@ -532,16 +528,7 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
 
     // What is sent again from the gateway's own place the vault refuses; from another port, and of nobody's tunnel, nothing comes to it.
     let replayed = || world.status()["vaults"][LABEL]["counters"]["replay"].as_u64().unwrap_or(0);
-    let (began, net) = (world.path("began"), format!("--net=/run/netns/{}", world.namespace("gw")));
-    let mut again = Command::new("nsenter");
-    again.args([net.as_str(), "python3", "-c", BETWEEN]).arg(&began).stdout(Stdio::piped());
-    let again = again.stderr(Stdio::piped()).spawn().expect("python3");
-    eventually(Duration::from_secs(20), "it listens", || began.exists());
-    for _ in 0..4 {
-        world.fetch("ws1", PAGE).ok();
-    }
-    let again = again.wait_with_output().expect("wait for it");
-    assert!(again.status.success(), "{again:?}");
+    while_pages_come(&world, "gw", BETWEEN, 4);
     eventually(Duration::from_secs(10), "each is refused once", || replayed() >= 6);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(replayed(), 6, "of the others none came to it");
