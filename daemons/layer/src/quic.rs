@@ -34,8 +34,8 @@ const SILENCE: Duration = Duration::from_secs(6);
 const ALIVE: Duration = Duration::from_secs(2);
 /// The longest UDP payload that is tried: with IPv6 and UDP headers, 1,500.
 const LARGEST: u16 = 1_452;
-/// Datagrams in one send.
-const BURST: usize = 10;
+/// Datagrams in one send: as many of the largest as it may have (`levee_sys::udp::MAX_SEND`).
+const BURST: usize = 44;
 
 /// So soon what the path carries is looked for anew, after so much was lost that it may carry less: meanwhile long packets do not pass.
 const ANEW: Duration = Duration::from_millis(100);

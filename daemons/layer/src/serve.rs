@@ -215,10 +215,11 @@ impl Layer {
         }
     }
 
+    /// What comes is seen to at once: of all that one turn hears a tunnel has no room for more than a part.
     fn hear_outside(&mut self, number: usize) {
-        let Self { outer, quic, buffer, .. } = self;
-        let Some(socket) = outer.get(number) else { return };
         for _ in 0..TURN {
+            let Self { outer, quic, buffer, .. } = self;
+            let Some(socket) = outer.get(number) else { return };
             let received = match udp::receive(socket.fd.as_fd(), buffer) {
                 Ok(received) if !received.truncated => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
@@ -229,10 +230,11 @@ impl Layer {
                 let to = socket.address.ip();
                 quic.receive(Instant::now(), received.from, to, datagram, &mut |out| send(outer, &out));
             }
+            self.work();
         }
     }
 
-    /// What keyer and vaults send. Nobody else's is taken.
+    /// What keyer and vaults send. Nobody else's is taken. It leaves at once, as above.
     fn hear_inside(&mut self) {
         for _ in 0..TURN {
             let received = match udp::receive(self.inner.as_fd(), &mut self.buffer) {
@@ -248,6 +250,7 @@ impl Layer {
                     self.quic.send(handle, datagram);
                 }
             }
+            self.work();
         }
     }
 
