@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// The longest datagram or aggregate.
 pub const LONGEST: usize = 65_535;
+/// After so many octets that came what came is seen to: of all that one turn hears a tunnel has no room for more than a part. The next
+/// aggregate has room behind them.
+const AT_ONCE: usize = 32 << 10;
 /// A workstation asks so often for the proof that the longest packet reaches it, while it has none.
 const ASKING: Duration = Duration::from_millis(200);
 /// How long without a tunnel, or without that proof, until it is said.
@@ -215,8 +218,8 @@ impl Layer {
         }
     }
 
-    /// What comes is seen to at once: of all that one turn hears a tunnel has no room for more than a part.
     fn hear_outside(&mut self, number: usize) {
+        let mut heard = 0;
         for _ in 0..TURN {
             let Self { outer, quic, buffer, .. } = self;
             let Some(socket) = outer.get(number) else { return };
@@ -230,12 +233,22 @@ impl Layer {
                 let to = socket.address.ip();
                 quic.receive(Instant::now(), received.from, to, datagram, &mut |out| send(outer, &out));
             }
+            self.see_to(&mut heard, received.length);
+        }
+    }
+
+    /// Does what is due, where so much has come since it last did.
+    fn see_to(&mut self, heard: &mut usize, more: usize) {
+        *heard += more;
+        if *heard >= AT_ONCE {
+            *heard = 0;
             self.work();
         }
     }
 
-    /// What keyer and vaults send. Nobody else's is taken. It leaves at once, as above.
+    /// What keyer and vaults send. Nobody else's is taken.
     fn hear_inside(&mut self) {
+        let mut heard = 0;
         for _ in 0..TURN {
             let received = match udp::receive(self.inner.as_fd(), &mut self.buffer) {
                 Ok(received) if !received.truncated => received,
@@ -250,7 +263,7 @@ impl Layer {
                     self.quic.send(handle, datagram);
                 }
             }
-            self.work();
+            self.see_to(&mut heard, received.length);
         }
     }
 
