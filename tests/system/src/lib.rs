@@ -45,6 +45,9 @@ const SERVERS: usize = 4;
 /// How long to wait for uids that servers of another program have.
 const UIDS: Duration = Duration::from_secs(300);
 
+/// What a warden says that finds none.
+const NO_UIDS: &str = "cannot claim user ids";
+
 /// How many of them may still be started.
 static ROOM: (Mutex<usize>, Condvar) = (Mutex::new(SERVERS), Condvar::new());
 
@@ -379,7 +382,7 @@ impl World {
             }
             child.wait().expect("wait for the warden");
             let said = fs::read_to_string(&log).unwrap_or_default();
-            let full = said.lines().last().is_some_and(|last| last.contains("cannot claim user ids"));
+            let full = said.lines().last().is_some_and(|last| last.contains(NO_UIDS));
             assert!(full && Instant::now() < until, "{namespace} does not start:\n{said}");
             std::thread::sleep(Duration::from_secs(1));
         }
@@ -535,13 +538,21 @@ impl World {
         self.outside("server", program, arguments)
     }
 
-    /// Runs a program of this host in a namespace, outside every compartment.
+    /// Runs a program of this host in a namespace, outside every compartment; a server that finds no uids, as soon as another program's has
+    /// ended.
     #[track_caller]
     pub fn outside(&self, of: &str, program: &str, arguments: &[&str]) -> Done {
         let net = format!("--net=/run/netns/{}", self.namespace(of));
         let mut all = vec![net.as_str(), program];
         all.extend(arguments);
-        sh("nsenter", &all)
+        let until = Instant::now() + UIDS;
+        loop {
+            let done = sh("nsenter", &all);
+            if done.status == 0 || !done.err.contains(NO_UIDS) || Instant::now() > until {
+                return done;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
     }
 }
 
