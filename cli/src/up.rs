@@ -274,7 +274,7 @@ impl Up {
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
         held_all((&self.config, what), &state, &run)?;
         let programs = crate::programs::directory()?;
-        let checked = { crate::programs::check(&programs, what.host())? };
+        let checked = crate::programs::check(&programs, what.host())?;
         // Read once: what is looked at here is what the warden has to find there.
         let text = if is_server { Some(crate::site::text(&self.config)?) } else { None };
         if let Some(text) = &text {

@@ -104,7 +104,7 @@ fn steering(tunnel: SocketAddr) -> Result<SocketAddrV4, Fatal> {
 /// A server's whose second tunnel ends at a gateway. It has no key.
 fn relay(given: Given, beginning: Beginning<LayerPart>, gateway: SocketAddr) -> Result<Work, Fatal> {
     if beginning.place != Place::Server || given.key.as_ref().is_some() {
-        return Err(Fatal::new("begin", "a gateway's tunnels are ended by the gateway"));
+        return Err(Fatal::new("begin", "behind a gateway a server is given no key"));
     }
     let tunnel = steering(given.tunnel.needed("tunnel")?)?;
     let mut events = Events::new()?;

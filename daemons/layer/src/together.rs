@@ -91,5 +91,11 @@ mod tests {
         assert_eq!(came, said);
         together.leave(socket.as_fd());
         assert!(heard.recv(&mut buffer).is_err(), "nothing leaves twice");
+        // Another SPI is another's: what was before it has left by then, and not together with it.
+        for spi in [7, 8] {
+            together.add(socket.as_fd(), None, to, &[spi; 100]);
+        }
+        assert_eq!(heard.recv(&mut buffer).map(|length| (length, buffer[0])).unwrap(), (100, 7));
+        assert!(heard.recv(&mut buffer).is_err(), "it is kept for those that go with it");
     }
 }
