@@ -34,16 +34,21 @@ impl Rate {
 
     /// Whether one more may be; if so it has been counted.
     pub fn take(&mut self, now: Duration) -> bool {
+        let may = self.has(now);
+        if may {
+            self.left -= ONE;
+        }
+        may
+    }
+
+    /// Whether one more may be. It is not counted.
+    pub fn has(&mut self, now: Duration) -> bool {
         let passed = u64::try_from(now.saturating_sub(self.at).as_millis()).unwrap_or(u64::MAX);
         if passed > 0 {
             self.left = self.left.saturating_add(passed.saturating_mul(self.a_minute)).min(self.burst);
             self.at = now;
         }
-        let may = self.left >= ONE;
-        if may {
-            self.left -= ONE;
-        }
-        may
+        self.left >= ONE
     }
 
     /// Whether all of the burst is there again, so that nothing is lost with the value.

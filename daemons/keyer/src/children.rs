@@ -104,6 +104,11 @@ impl Children {
         Spi::new(inbound).map_or(0, |spi| self.steering.slot(spi))
     }
 
+    /// How many children have been asked for.
+    pub fn under_way(&self) -> usize {
+        self.wanted.len()
+    }
+
     fn insert(&mut self, inbound: u32, child: Child) {
         self.by_slot.entry(self.slot_of(inbound)).or_default().insert(inbound);
         self.all.insert(inbound, child);

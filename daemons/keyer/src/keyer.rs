@@ -313,14 +313,29 @@ impl Keyer {
             VaultToKeyer::Acquire(session) => {
                 // A vault speaks for its own label's sessions alone.
                 if self.children.label(session) == Some(label) {
-                    self.acquire(session, slot);
+                    self.at_its_word(label, |keyer| keyer.acquire(session, slot));
                 }
             }
             VaultToKeyer::Expiring { spi, session } => {
                 if self.children.label(session) == Some(label) && self.children.slot_of(spi) == slot {
-                    self.rekey(spi);
+                    self.at_its_word(label, |keyer| keyer.rekey(spi));
                 }
             }
+        }
+    }
+
+    /// Begins an exchange because a vault says so. A server's serve many hosts, and the time is all labels'; one that waits for keys says so
+    /// again, also when its pair has ended without another.
+    fn at_its_word(&mut self, label: &LabelName, begin: impl FnOnce(&mut Self)) {
+        let now = self.now().monotonic;
+        if self.place == Place::Server && !self.server.at_their_word.may(label, now) {
+            self.count("what a label's vaults ask for beyond so many exchanges a second");
+            return;
+        }
+        let before = self.children.under_way();
+        begin(self);
+        if self.children.under_way() > before {
+            self.server.at_their_word.begun(label, now);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::accreditation;
 use crate::keyer::Keyer;
-use crate::shares::Shares;
+use crate::shares::{AtTheirWord, Shares};
 use crate::start::revocations;
 use levee_ike::{
     CertificateError, ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress,
@@ -52,6 +52,7 @@ pub struct Server {
     peers: BTreeMap<IkeId, (HostName, PeerCertificate)>,
     by_host: BTreeMap<HostName, BTreeSet<IkeId>>,
     pub(crate) shares: Shares,
+    pub(crate) at_their_word: AtTheirWord,
     asked: BTreeMap<u64, Asked>,
     tickets: u64,
     /// The hosts that have come with the newer of two PPKs.

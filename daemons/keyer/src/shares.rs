@@ -1,6 +1,8 @@
-//! The time that each host takes. What its IKE SAs ask for costs what it likes, by the groups that it chooses, as often as it likes.
+//! The time that each host takes, and what each label's vaults ask for. What a host's IKE SAs ask for costs what it likes, by the groups that
+//! it chooses, as often as it likes; a vault that is taken over has each pair of keys replaced as soon as it has it.
 
-use levee_policy::HostName;
+use levee_ipc::Rate;
+use levee_policy::{HostName, LabelName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,6 +32,28 @@ impl Shares {
         self.0.retain(|_, paid| *paid > now);
         let paid = self.0.entry(host.clone()).or_default();
         *paid = (*paid).max(now).saturating_add(took.min(AHEAD).saturating_mul(PART));
+    }
+}
+
+/// So many exchanges a label's vaults may ask for at once. One that was started again has the keys of none of its sessions.
+const AT_ONCE: u32 = 1_024;
+/// And so many more in a second, for ever.
+const A_SECOND: u32 = 64;
+
+/// The exchanges that were begun because a vault of a label said so; labels with none lately are not kept.
+#[derive(Debug, Default)]
+pub struct AtTheirWord(BTreeMap<LabelName, Rate>);
+
+impl AtTheirWord {
+    /// Whether this label's vaults may ask for one more.
+    pub fn may(&mut self, label: &LabelName, now: Duration) -> bool {
+        self.0.get_mut(label).is_none_or(|rate| rate.has(now))
+    }
+
+    /// One has been begun.
+    pub fn begun(&mut self, label: &LabelName, now: Duration) {
+        self.0.retain(|_, rate| !rate.is_full(now));
+        self.0.entry(label.clone()).or_insert_with(|| Rate::new(AT_ONCE, A_SECOND, now)).take(now);
     }
 }
 

@@ -4,13 +4,14 @@
 mod world;
 
 use levee_hostile::{MOST, flood, resident};
+use levee_ipc::Channel;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
-use levee_ipc::vault::{Carriage, VaultToKeyer};
+use levee_ipc::vault::{Carriage, KeyerToVault, VaultToKeyer};
 use levee_ipc::warden::Place;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_policy::{HostName, LabelName};
 use levee_session::SessionId;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use world::*;
 
 #[test]
@@ -46,4 +47,36 @@ fn a_sessiond_that_asks_and_never_reads_is_cut_off_and_the_next_is_answered() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The SPI of the next keys that a vault is given within this time.
+fn given(vault: &Channel, within: Duration) -> Option<u32> {
+    let until = Instant::now() + within;
+    while readable(vault, until.saturating_duration_since(Instant::now())) {
+        if let KeyerToVault::Install { inbound, .. } = next(vault) {
+            vault.send(&VaultToKeyer::Installed { spi: inbound.spi }).unwrap();
+            return Some(inbound.spi);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_vault_that_has_each_pair_replaced_as_soon_as_it_has_it_gets_so_many_and_then_few_in_a_second() {
+    let (pair, there, _) = Pair::agreed();
+    let (begun, mut spi, mut replaced) = (Instant::now(), there.inbound.0, 0);
+    let ask = |spi| pair.secret.send(&VaultToKeyer::Expiring { spi, session: session(1) }).unwrap();
+    loop {
+        ask(spi);
+        given(&pair.at_workstation, Duration::from_secs(2));
+        match given(&pair.secret, Duration::from_secs(2)) {
+            Some(next) => (spi, replaced) = (next, replaced + 1),
+            None => break,
+        }
+    }
+    // The answer to the last took four seconds.
+    let most = 1_024 + 64 * begun.elapsed().as_secs();
+    assert!((1_024..=most).contains(&replaced), "{replaced}");
+    ask(spi);
+    assert!(given(&pair.secret, Duration::from_secs(10)).is_some(), "a moment later it has one more");
 }

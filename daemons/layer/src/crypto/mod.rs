@@ -4,6 +4,7 @@
 //! One suite (ChaCha20-Poly1305) and one group (P-384): the tunnel within has others unless the site asks for these.
 
 mod keys;
+mod packets;
 mod peer;
 mod session;
 
@@ -11,19 +12,32 @@ pub use keys::{Reset, Tokens};
 pub use peer::Believed;
 pub use session::{Client, ServerTls};
 
-use rustls::crypto::CryptoProvider;
+use rustls::crypto::{CipherSuiteCommon, CryptoProvider};
 use rustls::quic::Suite;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{SupportedCipherSuite, Tls13CipherSuite};
 use rustls_openssl::{cipher_suite, kx_group};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The protocol within TLS (RFC 7301).
 pub const PROTOCOL: &[u8] = b"levee-layer/1";
 
+/// The library's suite, but for how packets are protected.
+static SUITE: LazyLock<Option<Tls13CipherSuite>> = LazyLock::new(|| {
+    let theirs = cipher_suite::TLS13_CHACHA20_POLY1305_SHA256.tls13()?;
+    let CipherSuiteCommon { suite, hash_provider, confidentiality_limit } = theirs.common;
+    Some(Tls13CipherSuite {
+        common: CipherSuiteCommon { suite, hash_provider, confidentiality_limit },
+        hkdf_provider: theirs.hkdf_provider,
+        aead_alg: theirs.aead_alg,
+        quic: Some(&packets::ChaCha20Poly1305),
+    })
+});
+
 fn provider() -> Arc<CryptoProvider> {
-    let suites = vec![cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+    let suites = SUITE.as_ref().map(SupportedCipherSuite::Tls13).into_iter().collect();
     Arc::new(rustls_openssl::custom_provider(suites, vec![kx_group::SECP384R1]))
 }
 
