@@ -173,7 +173,7 @@ mod tests {
     const HEADERS: &str = "25a282b9e82f06f21f488917a4fc8f1b73573685608597d0efcb076b0ab7a7a4";
 
     fn both(algorithm: &dyn Algorithm) -> (Box<dyn PacketKey>, Box<dyn HeaderProtectionKey>) {
-        let packets = algorithm.packet_key(octets::<32>(KEY).into(), Iv::new(octets(IV)));
+        let packets = algorithm.packet_key(octets::<32>(KEY).into(), Iv::from(octets(IV)));
         (packets, algorithm.header_protection_key(octets::<32>(HEADERS).into()))
     }
 
