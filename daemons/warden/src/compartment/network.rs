@@ -31,12 +31,15 @@ pub struct Network {
 }
 
 /// Settings of the namespace, under `/proc/sys/net`; the ones for IPv6 only where the host has IPv6.
-const SETTINGS: [(&str, &str); 10] = [
+const SETTINGS: [(&str, &str); 12] = [
     // Services bind low ports without privilege: every port in here is the compartment's.
     ("ipv4/ip_unprivileged_port_start", "0"),
     // What is remembered of earlier connections has a table of the machine's (`net/ipv4/tcp_metrics.c`), where one label's pushes out another's.
     ("ipv4/tcp_no_metrics_save", "1"),
     ("ipv4/tcp_fastopen", "0"),
+    // What is kept of a connection that nobody bounds: as Linux has it by itself, and not as the host's administrator has raised it.
+    ("ipv4/tcp_rmem", "4096 131072 6291456"),
+    ("ipv4/tcp_wmem", "4096 16384 4194304"),
     // Nothing is forwarded from one interface to another.
     ("ipv4/conf/all/forwarding", "0"),
     ("ipv6/conf/all/forwarding", "0"),
