@@ -629,8 +629,8 @@ fn who_leaves_forty_relayed_connections_unread_takes_little_room_and_none_of_wha
     let line = || all.lines().find_map(|line| line.strip_prefix("sock ")).map(str::to_owned);
     let kept: u64 = alone_counted.ok().or_else(line).expect("its sockets").trim().parse().expect("a number");
     println!("20 MB in {alone:.2} s, beside {} KiB in {beside:.2} s", kept >> 10);
-    // All that the mediator's group has for sockets where they are counted by themselves, 192 MiB, for sixty such connections.
-    assert!(kept < 64 << 20, "{kept} octets are kept of what nobody reads");
+    // Less than half of all that the mediator's group has for sockets where they are counted by themselves, 192 MiB, which sixty such connections had.
+    assert!(kept < 96 << 20, "{kept} octets are kept of what nobody reads");
     assert!(beside < 8.0, "20 MB took {beside:.1} s, and {alone:.1} s before");
     drop(unread.rest());
 }
