@@ -66,8 +66,30 @@ fn number(file: &str, name: &str) -> u64 {
 }
 
 /// Seconds of processor time that these processes have used.
-fn used(processes: &[host::Process]) -> f64 {
-    processes.iter().map(host::Process::processor_time).sum::<Duration>().as_secs_f64()
+/// Processor time so far, in seconds, by program.
+fn used(processes: &[host::Process]) -> BTreeMap<&str, f64> {
+    let mut groups = BTreeMap::new();
+    for process in processes {
+        *groups.entry(process.name.as_str()).or_default() += process.processor_time().as_secs_f64();
+    }
+    groups
+}
+
+/// In percent of a processor, while nobody does anything: by program, at the server and at the workstations. What was written last is copied upward
+/// before.
+fn idle<'a>(server: &'a [host::Process], workstations: &'a [host::Process]) -> [BTreeMap<&'a str, f64>; 2] {
+    const WINDOW: Duration = Duration::from_secs(20);
+    std::thread::sleep(Duration::from_secs(15));
+    let both = [server, workstations];
+    let before = both.map(used);
+    std::thread::sleep(WINDOW);
+    let mut shares = both.map(used);
+    for (now, before) in shares.iter_mut().zip(&before) {
+        for (name, share) in now {
+            *share = (*share - before.get(name).unwrap_or(&0.0)) / WINDOW.as_secs_f64() * 100.0;
+        }
+    }
+    shares
 }
 
 fn by_name(processes: &[host::Process]) -> BTreeMap<&str, (usize, u64)> {
@@ -141,11 +163,7 @@ fn main() {
     let in_use = free.saturating_sub(number("/proc/meminfo", "MemAvailable:"));
     let descriptors =
         std::fs::read_dir(format!("/proc/{}/fd", world.server_pid())).map_or(0, Iterator::count);
-    let (here_before, there_before, wait) = (used(&server), used(&workstations), Duration::from_secs(5));
-    std::thread::sleep(wait);
-    let share = |now: f64, before: f64| (now - before) / wait.as_secs_f64() * 100.0;
-    let (here_idle, there_idle) =
-        (share(used(&server), here_before), share(used(&workstations), there_before));
+    let [here_idle, there_idle] = idle(&server, &workstations);
 
     rows.push(step("logout to its acknowledgement", &seats, |seat| {
         failed(seat, world.tpe(&seat.workstation, &["logout"]))
@@ -164,7 +182,9 @@ fn main() {
     rows.iter_mut().for_each(Row::show);
     println!("\nAt once: {sessions} sessions, {labels} labels running; after the logouts: {left} sessions.");
     println!(
-        "Descriptors of the server's warden: {descriptors}. With nobody doing anything the server takes {here_idle:.1} % of a processor, the workstations {there_idle:.1} %."
+        "Descriptors of the server's warden: {descriptors}. With nobody doing anything the server takes {:.1} % of a processor, the workstations {:.1} %.",
+        here_idle.values().sum::<f64>(),
+        there_idle.values().sum::<f64>()
     );
     println!(
         "\nMemory, proportional, in MiB: server {}, workstations {}; all that the host had less: {}.\n",
@@ -172,14 +192,16 @@ fn main() {
         workstations_memory >> 10,
         in_use >> 10
     );
-    println!("| process | server: how many | MiB | workstations: how many | MiB |\n|---|---|---|---|---|");
+    println!(
+        "| process | server: how many | MiB | % idle | workstations: how many | MiB | % idle |\n|---|---|---|---|---|---|---|"
+    );
     let all_names: std::collections::BTreeSet<&str> = here.keys().chain(there.keys()).copied().collect();
     for name in all_names {
-        let cell = |groups: &BTreeMap<&str, (usize, u64)>| {
+        let cell = |groups: &BTreeMap<&str, (usize, u64)>, idle: &BTreeMap<&str, f64>| {
             let (count, memory) = groups.get(name).copied().unwrap_or_default();
-            format!("{count} | {:.1}", memory as f64 / 1024.0)
+            format!("{count} | {:.1} | {:.2}", memory as f64 / 1024.0, idle.get(name).unwrap_or(&0.0))
         };
-        println!("| {name} | {} | {} |", cell(&here), cell(&there));
+        println!("| {name} | {} | {} |", cell(&here, &here_idle), cell(&there, &there_idle));
     }
 
     let stopping = Instant::now();
