@@ -1,6 +1,6 @@
 //! How long changes of posture take while every session carries traffic, and whether a packet is lost.
 //!
-//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves|stacks]]]` (after `cargo build --workspace --bins`), as root. Server and
+//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves|stacks|workers|aggfrag]]]` (after `cargo build --workspace --bins`), as root. Server and
 //! workstations are on this host, so all have its processors. Ctrl-C ends it early, with what was measured. Prints the table of docs/reports/postures.md.
 #![forbid(unsafe_code)]
 
@@ -40,6 +40,18 @@ const STACKS: Kind = Kind {
     tables: "[[posture]]\nname = \"siege\"\nagree = true\nfollow = \"20s\"\n",
     names: ["siege", "default"],
     says: "two stacks that agree and one vault",
+};
+/// Another vault of more processes begins at each label, and tunnels get new keys.
+const WORKERS: Kind = Kind {
+    tables: "[[posture]]\nname = \"siege\"\nworkers = 2\nfollow = \"20s\"\n",
+    names: ["siege", "default"],
+    says: "two processes of a label's vault and one",
+};
+/// Tunnels get new keys, whose packets go otherwise.
+const AGGFRAG: Kind = Kind {
+    tables: "[[posture]]\nname = \"siege\"\naggfrag = true\nfollow = \"20s\"\n",
+    names: ["siege", "default"],
+    says: "AGGFRAG payloads and a packet in each",
 };
 const SESSIONS: usize = 6;
 const CHANGES: usize = 200;
@@ -244,7 +256,9 @@ fn main() {
         None => CIPHERS,
         Some("curves") => CURVES,
         Some("stacks") => STACKS,
-        Some(other) => panic!("`curves`, `stacks`, or nothing: {other}"),
+        Some("workers") => WORKERS,
+        Some("aggfrag") => AGGFRAG,
+        Some(other) => panic!("`curves`, `stacks`, `workers`, `aggfrag`, or nothing: {other}"),
     };
     let names: Vec<String> = (1..=sessions).map(|n| format!("ws{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
