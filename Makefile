@@ -8,7 +8,7 @@ help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
 	@echo 'make crowd        a hundred people at a hundred workstations at a hundred levels, all at once: two minutes, 30 GB of disk for their stores'
 	@echo 'make elsewhere    the same, but for the study, in a virtual machine with Debian 12: Linux 6.1, cgroup v2 alone; TESTS="partitions layers": these programs of tests there instead'
-	@echo 'make units        a site by the systemd units, and a person who logs in by PAM, in a virtual machine with Debian 12: some minutes'
+	@echo 'make units        a site by the systemd units, and people who log in by PAM and sit at its screen, in a virtual machine with Debian 12: some minutes'
 	@echo 'make test         everything that CI runs'
 	@echo 'make test-pure    the tests that need no privilege'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
