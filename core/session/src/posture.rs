@@ -70,6 +70,15 @@ struct Waiting {
     name: String,
 }
 
+/// A vault that may have what the run before was to have erased.
+struct Overdue {
+    /// By which it answers.
+    number: u64,
+    /// When it is told to erase it; then, when it is killed if it lives and has not said that it is; `None`: it was.
+    at: Option<Time>,
+    is_told: bool,
+}
+
 /// Which postures are in force: where two share a label, the last counts.
 #[derive(Default)]
 pub(crate) struct Postures {
@@ -83,8 +92,8 @@ pub(crate) struct Postures {
     waiting: Option<Waiting>,
     /// Labels at which the run before had sessions: what a change was to erase there, their vaults may have still.
     before: BTreeSet<LabelName>,
-    /// By which number their vaults answer, and when they are told to erase it; `None`: that has been said.
-    overdue: BTreeMap<LabelName, (u64, Option<Time>)>,
+    /// What their vaults are asked.
+    overdue: BTreeMap<LabelName, Overdue>,
     /// Sessions that what is in force does not allow, whose end could not be recorded: pursued, and not over.
     unended: BTreeSet<SessionId>,
 }
@@ -430,7 +439,8 @@ impl Sessions {
                 .iter()
                 .filter(|one| self.postures.names().any(|name| name == one.name()));
             let sever = now.after(in_force.map(Posture::follow).max().unwrap_or(Posture::FOLLOW));
-            self.postures.overdue.insert(label.clone(), (number, Some(sever)));
+            let overdue = Overdue { number, at: Some(sever), is_told: false };
+            self.postures.overdue.insert(label.clone(), overdue);
             self.set_timer(sever, Timer::Posture);
         }
     }
@@ -440,7 +450,7 @@ impl Sessions {
     fn tell_vault_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
         let Postures { moving, overdue, .. } = &self.postures;
         let asked = moving.as_ref().and_then(|moving| moving.pending.get(label));
-        let asked = asked.or_else(|| overdue.get(label).map(|(number, _)| number)).copied();
+        let asked = asked.or_else(|| overdue.get(label).map(|overdue| &overdue.number)).copied();
         let number = asked.unwrap_or_else(|| self.number());
         let ciphers = self.keying(label).ciphers;
         self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
@@ -479,7 +489,7 @@ impl Sessions {
                 moving.pending.remove(label);
                 moving.name.clone()
             }
-            _ if overdue.get(label).is_some_and(|(asked, _)| *asked == number) => {
+            _ if overdue.get(label).is_some_and(|overdue| overdue.number == number) => {
                 overdue.remove(label);
                 named(&setting.in_force)
             }
@@ -595,13 +605,7 @@ impl Sessions {
     }
 
     pub(crate) fn posture_due(&mut self, now: Time) {
-        let overdue = self.postures.overdue.iter_mut();
-        let due = overdue.filter_map(|(label, (number, at))| {
-            at.take_if(|at| *at <= now).map(|_| (label.clone(), *number))
-        });
-        for (label, number) in due.collect::<Vec<_>>() {
-            self.say(Output::Vault(label, ToVault::Sever(number)));
-        }
+        self.overdue_due(now);
         if let Some(moving) = &mut self.postures.moving {
             let pending = moving.pending.iter().map(|(label, number)| (label.clone(), *number));
             let pending: Vec<(LabelName, u64)> = pending.collect();
@@ -633,5 +637,25 @@ impl Sessions {
             PostureChange { operator: None, from: None, to, name, follow: Posture::FOLLOW },
             said,
         );
+    }
+
+    /// What the run before was to have erased is, or its vault is killed as in any change.
+    fn overdue_due(&mut self, now: Time) {
+        let late = now.after(SILENCE);
+        let mut due = Vec::new();
+        for (label, Overdue { number, at, is_told }) in &mut self.postures.overdue {
+            if at.take_if(|at| *at <= now).is_some() {
+                *at = (!*is_told).then_some(late);
+                due.push((label.clone(), *number, std::mem::replace(is_told, true)));
+            }
+        }
+        for (label, number, is_late) in due {
+            if is_late {
+                self.kill(&label);
+            } else {
+                self.set_timer(late, Timer::Posture);
+                self.say(Output::Vault(label, ToVault::Sever(number)));
+            }
+        }
     }
 }

@@ -92,8 +92,9 @@ fn a_mediator_that_is_started_again_while_a_posture_changes_has_its_vault_forget
     assert_ne!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
 }
 
-#[test]
-fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_next_in_as_long() {
+/// A server that was started again under a posture, with a session at a label whose vault is there still; the session, and by which number the
+/// vault is asked.
+fn started_again() -> (Server, SessionId, u64) {
     let stored = Stored {
         id: SessionId::from_random([7; 16]),
         user: "ada".parse().unwrap(),
@@ -113,6 +114,12 @@ fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_nex
     hear(&mut server, Event::Tick);
     let number = asked(&hear(&mut server, Event::LabelUp(label()))).unwrap();
     hear(&mut server, Event::VaultOpened(label(), id));
+    (server, id, number)
+}
+
+#[test]
+fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_next_in_as_long() {
+    let (mut server, id, number) = started_again();
     // Its mediator is new, too.
     assert_eq!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
     let severs = |said: &[Output]| {
@@ -125,4 +132,13 @@ fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_nex
     // Once: the next to come up has nothing of before.
     hear(&mut server, Event::LabelUp(label()));
     assert!(!severs(&later(&mut server, Duration::from_secs(9))));
+}
+
+#[test]
+fn a_vault_that_says_nothing_of_what_the_run_before_was_to_have_erased_is_killed_in_its_time() {
+    let (mut server, ..) = started_again();
+    let kills = |said: &[Output]| said.iter().filter(|one| matches!(one, Output::Kill(_))).count();
+    assert_eq!(kills(&later(&mut server, Duration::from_millis(4_500))), 0, "it has a moment to erase it");
+    assert_eq!(kills(&later(&mut server, Duration::from_millis(600))), 1);
+    assert_eq!(kills(&later(&mut server, Duration::from_secs(9))), 0, "once");
 }
