@@ -2,6 +2,7 @@
 //! something else than it did would give a person documents that were written higher: it is refused.
 
 use levee_policy::{Label, LabelName, Site, Vocabulary};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -174,11 +175,15 @@ pub fn path(state: &Path) -> PathBuf {
     state.join(FILE)
 }
 
-/// Holds a state directory to this site: what it was before must fit, and is kept.
+/// Holds a state directory to this site: what it was before must fit, and is kept. Of two that come at once with site files that do not fit
+/// each other one is refused: each would have found what was there before both.
 ///
 /// # Errors
 /// What does not fit, with what to do.
 pub fn hold(site: &Site, state: &Path) -> Result<(), String> {
+    // As long as it is open.
+    let directory = File::open(state).map_err(|e| format!("{}: {e}", state.display()))?;
+    flock(&directory, FlockOperation::LockExclusive).map_err(|e| format!("{}: {e}", state.display()))?;
     let Some(mut pin) = Pin::read(state)? else { return Pin::of(site).write(state) };
     let misfits = pin.misfits(site);
     if !misfits.is_empty() {
