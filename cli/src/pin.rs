@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The file, in a state directory.
 pub const FILE: &str = "site-pin.toml";
+/// Whoever reads it to change it has this locked.
+const LOCK: &str = "site-pin.lock";
 
 /// So many lattices are kept. A site changes its levels now and then.
 const MOST: usize = 64;
@@ -181,9 +183,14 @@ pub fn path(state: &Path) -> PathBuf {
 /// # Errors
 /// What does not fit, with what to do.
 pub fn hold(site: &Site, state: &Path) -> Result<(), String> {
-    // As long as it is open.
-    let directory = File::open(state).map_err(|e| format!("{}: {e}", state.display()))?;
-    flock(&directory, FlockOperation::LockExclusive).map_err(|e| format!("{}: {e}", state.display()))?;
+    // As long as it is open. (Who enrols has the directory locked.)
+    let lock_file = state.join(LOCK);
+    let lock = || -> io::Result<File> {
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&lock_file)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    };
+    let _alone = lock().map_err(|e| format!("{}: {e}", lock_file.display()))?;
     let Some(mut pin) = Pin::read(state)? else { return Pin::of(site).write(state) };
     let misfits = pin.misfits(site);
     if !misfits.is_empty() {
