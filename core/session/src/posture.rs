@@ -92,6 +92,8 @@ pub(crate) struct Postures {
     waiting: Option<Waiting>,
     /// Labels at which the run before had sessions: what a change was to erase there, their vaults may have still.
     before: BTreeSet<LabelName>,
+    /// That run had recorded a change, and may have ended before it told them.
+    untold: bool,
     /// What their vaults are asked.
     overdue: BTreeMap<LabelName, Overdue>,
     /// Sessions that what is in force does not allow, whose end could not be recorded: pursued, and not over.
@@ -126,9 +128,10 @@ fn entry(name: &str, reason: String) -> Entry {
 impl Sessions {
     /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
     /// A session that it does not allow ends, as one ends that the policy does not grant any more. Other servers are not told that nothing
-    /// of before is left until it is so: what a run before had said to the warden may not have been done.
-    pub fn take_postures(&mut self, setting: Setting, now: Time) {
-        self.postures.setting = setting;
+    /// of before is left until it is so: what a run before had said to the warden may not have been done. `followed`: nothing of before was left
+    /// when that run ended.
+    pub fn take_postures(&mut self, (setting, followed): (Setting, bool), now: Time) {
+        (self.postures.setting, self.postures.untold) = (setting, !followed);
         if !self.site.postures().is_empty() {
             self.postures.before = self.sessions.values().map(|one| one.record.label.clone()).collect();
         }
@@ -429,7 +432,8 @@ impl Sessions {
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
     pub(crate) fn tell_ciphers(&mut self, label: &LabelName, now: Time) {
-        let number = self.tell_vault_ciphers(label, false);
+        let anew = self.postures.untold && self.postures.before.contains(label);
+        let number = self.tell_vault_ciphers(label, anew);
         self.tell_keyer_of(label.clone());
         // Once: who had not followed when the run before ended has as long again.
         if self.postures.before.remove(label) {
@@ -483,7 +487,7 @@ impl Sessions {
 
     /// Nothing old is left at a label.
     pub(crate) fn moved(&mut self, label: &LabelName, number: u64, severed: Vec<SessionId>, now: Time) {
-        let Postures { moving, overdue, setting, .. } = &mut self.postures;
+        let Postures { moving, overdue, .. } = &mut self.postures;
         let name = match moving {
             Some(moving) if moving.pending.get(label) == Some(&number) => {
                 moving.pending.remove(label);
@@ -491,7 +495,11 @@ impl Sessions {
             }
             _ if overdue.get(label).is_some_and(|overdue| overdue.number == number) => {
                 overdue.remove(label);
-                named(&setting.in_force)
+                if overdue.is_empty() && self.postures.before.is_empty() && self.postures.untold {
+                    self.postures.untold = false;
+                    self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
+                }
+                named(&self.postures.setting.in_force)
             }
             _ => return,
         };
@@ -583,6 +591,7 @@ impl Sessions {
             }
         };
         self.say(Output::Audit(entry(&moving.name, said)));
+        self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
         if self.postures.unended.is_empty() {
             self.say(Output::Kept);
         }
