@@ -75,6 +75,14 @@ pub fn lines(site: &Site, state: &Path, programs: &Path) -> Vec<Line> {
         }
         key => store(&mut around, &key),
     }
+    // Of before there was a gateway: it is good for that end as well.
+    let before = state.join("layer/layer.key");
+    if site.gateway().is_some() && before.exists() {
+        around.add(
+            Part::Host,
+            Evidence::found([own_name().trim()], &before.display().to_string(), Seen::OnDisk),
+        );
+    }
     ways(site, &mut within, &mut around, running.as_ref());
     let mut lines = judge(&within, &around);
     // Hosts with one layer reach keyer and vaults by the same addresses as the second tunnel; nothing else comes by them of hosts with two.
@@ -101,12 +109,16 @@ fn program_of(layer: &mut Layer, path: &Path) {
     layer.add(Part::Uid, Evidence::found([format!("{name}'s own")], "the warden's table", Seen::OnDisk));
 }
 
+/// This host's.
+fn own_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default()
+}
+
 /// What one host cannot have twice.
 fn common(layer: &mut Layer, running: Option<&ServerProcesses>) {
     let seen = Seen::Running;
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let host = read("/proc/sys/kernel/hostname");
-    layer.add(Part::Host, Evidence::found([host.trim()], "this host", seen));
+    layer.add(Part::Host, Evidence::found([own_name().trim()], "this host", seen));
     layer.add(Part::Operator, Evidence::found(["root"], "this host", seen));
     layer.add(Part::Randomness, Evidence::found(["getrandom(2)"], "this kernel", seen));
     let kernel = read("/proc/sys/kernel/osrelease");

@@ -2,6 +2,7 @@
 //! something else than it did would give a person documents that were written higher: it is refused.
 
 use levee_policy::{Label, LabelName, Site, Vocabulary};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The file, in a state directory.
 pub const FILE: &str = "site-pin.toml";
+/// Whoever reads it to change it has this locked.
+const LOCK: &str = "site-pin.lock";
 
 /// So many lattices are kept. A site changes its levels now and then.
 const MOST: usize = 64;
@@ -174,11 +177,20 @@ pub fn path(state: &Path) -> PathBuf {
     state.join(FILE)
 }
 
-/// Holds a state directory to this site: what it was before must fit, and is kept.
+/// Holds a state directory to this site: what it was before must fit, and is kept. Of two that come at once with site files that do not fit
+/// each other one is refused: each would have found what was there before both.
 ///
 /// # Errors
 /// What does not fit, with what to do.
 pub fn hold(site: &Site, state: &Path) -> Result<(), String> {
+    // As long as it is open. (Who enrols has the directory locked.)
+    let lock_file = state.join(LOCK);
+    let lock = || -> io::Result<File> {
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&lock_file)?;
+        flock(&file, FlockOperation::LockExclusive)?;
+        Ok(file)
+    };
+    let _alone = lock().map_err(|e| format!("{}: {e}", lock_file.display()))?;
     let Some(mut pin) = Pin::read(state)? else { return Pin::of(site).write(state) };
     let misfits = pin.misfits(site);
     if !misfits.is_empty() {

@@ -208,9 +208,25 @@ fn one_cipher_or_key_exchange_for_both_is_warned_of() {
     enrolled.warned_of("key exchange", "both have P-384");
 }
 
+const GATEWAY: &str = "\n[gateway]\naddresses = [\"192.0.2.1\"]\ninside = \"10.77.0.9\"\n";
+
+#[test]
+fn where_the_server_has_a_key_of_before_there_was_a_gateway_that_is_said_until_it_is_gone() {
+    let enrolled = Enrolled::new(|site| site);
+    let [site, state] = ["site.toml", "state"].map(|name| text(&enrolled.path(name)));
+    fs::write(&site, fs::read_to_string(&site).expect("the site") + GATEWAY).expect("write the site");
+    let (status, said) = levee(&["enrol", "all", &site, "--state", &state, "--force"]);
+    assert_eq!(status, 0, "{said}");
+    let before = enrolled.path("state/layer/layer.key");
+    enrolled.warned_of("host", &text(&before));
+    fs::remove_file(&before).expect("its key");
+    let (_, lines) = enrolled.check();
+    let host = lines.iter().find(|line| line.0 == "host").expect("a line");
+    assert_eq!(host.1, "assessed", "{host:?}");
+}
+
 #[test]
 fn with_a_gateway_the_two_layers_are_two_hosts_and_the_server_has_no_key_of_the_second() {
-    const GATEWAY: &str = "\n[gateway]\naddresses = [\"192.0.2.1\"]\ninside = \"10.77.0.9\"\n";
     let enrolled = Enrolled::new(|site| site + GATEWAY);
     let (status, lines) = enrolled.check();
     assert_eq!(status, 0, "{lines:#?}");

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 const OLD: &str = r#"["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#;
 
@@ -114,6 +114,32 @@ fn levels_in_another_order_over_old_state_are_refused_and_so_is_another_sites_st
         place.site("more.toml", r#"["OPEN", "UNCLASSIFIED", "CONFIDENTIAL", "SECRET", "TOP"]"#, "harbour");
     let check = place.run("check", &[&more]);
     assert!(!said(&check).contains("mean something else"), "{}", said(&check));
+}
+
+#[test]
+fn of_two_site_files_that_do_not_fit_each_other_one_alone_is_held_however_close_they_come() {
+    let place = Place::new();
+    let pin = place.state().join("site-pin.toml");
+    let before = fs::read(&pin).unwrap();
+    // A level more above the lowest, or below it.
+    let sites = [
+        place.site("above.toml", r#"["UNCLASSIFIED", "OPEN", "CONFIDENTIAL", "SECRET"]"#, "harbour"),
+        place.site("below.toml", r#"["OPEN", "UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#, "harbour"),
+    ];
+    for round in 0..10 {
+        fs::write(&pin, &before).unwrap();
+        let up = |site: &String| {
+            let mut up = Command::new(env!("CARGO_BIN_EXE_levee"));
+            up.args(["up", site, "--state"]).arg(place.state()).arg("--run").arg(format!("{site}.run"));
+            (site.clone(), up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+        };
+        let all: Vec<_> = sites.iter().cycle().take(6).map(up).collect();
+        let said = all.into_iter().map(|(site, up)| (site, said(&up.wait_with_output().unwrap())));
+        // A warden has been started by it, which finds no such address here, or another at work.
+        let held = said.filter(|(_, said)| said.contains("harbour does not start")).map(|(site, _)| site);
+        let held: std::collections::BTreeSet<String> = held.collect();
+        assert_eq!(held.len(), 1, "{round}: {held:?}");
+    }
 }
 
 #[test]

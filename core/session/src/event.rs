@@ -559,8 +559,10 @@ pub enum Change {
     Code(UserName, u64),
     /// Of something that others write, by its name, the log knows this digest now; `None`: that it is gone.
     Known(String, Option<[u8; 32]>),
-    /// These postures are in force, and no others.
+    /// These postures are in force, and no others; what there is of before may be left.
     Postures(Setting),
+    /// Nothing of before is left.
+    Followed,
     /// This has been said of who reaches a service; or counts no more, where the flag is not set.
     Access(Access, bool),
     /// An operator has ended here, at this time, what is another server's session: it is not used here again. `None`: that is forgotten.

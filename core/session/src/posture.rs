@@ -70,6 +70,15 @@ struct Waiting {
     name: String,
 }
 
+/// A vault that may have what the run before was to have erased.
+struct Overdue {
+    /// By which it answers.
+    number: u64,
+    /// When it is told to erase it; then, when it is killed if it lives and has not said that it is; `None`: it was.
+    at: Option<Time>,
+    is_told: bool,
+}
+
 /// Which postures are in force: where two share a label, the last counts.
 #[derive(Default)]
 pub(crate) struct Postures {
@@ -83,8 +92,10 @@ pub(crate) struct Postures {
     waiting: Option<Waiting>,
     /// Labels at which the run before had sessions: what a change was to erase there, their vaults may have still.
     before: BTreeSet<LabelName>,
-    /// By which number their vaults answer, and when they are told to erase it; `None`: that has been said.
-    overdue: BTreeMap<LabelName, (u64, Option<Time>)>,
+    /// That run had recorded a change, and may have ended before it told them.
+    untold: bool,
+    /// What their vaults are asked.
+    overdue: BTreeMap<LabelName, Overdue>,
     /// Sessions that what is in force does not allow, whose end could not be recorded: pursued, and not over.
     unended: BTreeSet<SessionId>,
 }
@@ -117,9 +128,10 @@ fn entry(name: &str, reason: String) -> Entry {
 impl Sessions {
     /// Takes up what the store has, before anything else happens. What the site does not have any more says nothing.
     /// A session that it does not allow ends, as one ends that the policy does not grant any more. Other servers are not told that nothing
-    /// of before is left until it is so: what a run before had said to the warden may not have been done.
-    pub fn take_postures(&mut self, setting: Setting, now: Time) {
-        self.postures.setting = setting;
+    /// of before is left until it is so: what a run before had said to the warden may not have been done. `followed`: nothing of before was left
+    /// when that run ended.
+    pub fn take_postures(&mut self, (setting, followed): (Setting, bool), now: Time) {
+        (self.postures.setting, self.postures.untold) = (setting, !followed);
         if !self.site.postures().is_empty() {
             self.postures.before = self.sessions.values().map(|one| one.record.label.clone()).collect();
         }
@@ -420,7 +432,8 @@ impl Sessions {
 
     /// Tells a label's vault, and then the keyer: what it agrees on is to find a vault that takes it.
     pub(crate) fn tell_ciphers(&mut self, label: &LabelName, now: Time) {
-        let number = self.tell_vault_ciphers(label, false);
+        let anew = self.postures.untold && self.postures.before.contains(label);
+        let number = self.tell_vault_ciphers(label, anew);
         self.tell_keyer_of(label.clone());
         // Once: who had not followed when the run before ended has as long again.
         if self.postures.before.remove(label) {
@@ -430,7 +443,8 @@ impl Sessions {
                 .iter()
                 .filter(|one| self.postures.names().any(|name| name == one.name()));
             let sever = now.after(in_force.map(Posture::follow).max().unwrap_or(Posture::FOLLOW));
-            self.postures.overdue.insert(label.clone(), (number, Some(sever)));
+            let overdue = Overdue { number, at: Some(sever), is_told: false };
+            self.postures.overdue.insert(label.clone(), overdue);
             self.set_timer(sever, Timer::Posture);
         }
     }
@@ -440,7 +454,7 @@ impl Sessions {
     fn tell_vault_ciphers(&mut self, label: &LabelName, anew: bool) -> u64 {
         let Postures { moving, overdue, .. } = &self.postures;
         let asked = moving.as_ref().and_then(|moving| moving.pending.get(label));
-        let asked = asked.or_else(|| overdue.get(label).map(|(number, _)| number)).copied();
+        let asked = asked.or_else(|| overdue.get(label).map(|overdue| &overdue.number)).copied();
         let number = asked.unwrap_or_else(|| self.number());
         let ciphers = self.keying(label).ciphers;
         self.say(Output::Vault(label.clone(), ToVault::Ciphers(number, ciphers, anew)));
@@ -473,15 +487,19 @@ impl Sessions {
 
     /// Nothing old is left at a label.
     pub(crate) fn moved(&mut self, label: &LabelName, number: u64, severed: Vec<SessionId>, now: Time) {
-        let Postures { moving, overdue, setting, .. } = &mut self.postures;
+        let Postures { moving, overdue, .. } = &mut self.postures;
         let name = match moving {
             Some(moving) if moving.pending.get(label) == Some(&number) => {
                 moving.pending.remove(label);
                 moving.name.clone()
             }
-            _ if overdue.get(label).is_some_and(|(asked, _)| *asked == number) => {
+            _ if overdue.get(label).is_some_and(|overdue| overdue.number == number) => {
                 overdue.remove(label);
-                named(&setting.in_force)
+                if overdue.is_empty() && self.postures.before.is_empty() && self.postures.untold {
+                    self.postures.untold = false;
+                    self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
+                }
+                named(&self.postures.setting.in_force)
             }
             _ => return,
         };
@@ -573,6 +591,7 @@ impl Sessions {
             }
         };
         self.say(Output::Audit(entry(&moving.name, said)));
+        self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
         if self.postures.unended.is_empty() {
             self.say(Output::Kept);
         }
@@ -595,13 +614,7 @@ impl Sessions {
     }
 
     pub(crate) fn posture_due(&mut self, now: Time) {
-        let overdue = self.postures.overdue.iter_mut();
-        let due = overdue.filter_map(|(label, (number, at))| {
-            at.take_if(|at| *at <= now).map(|_| (label.clone(), *number))
-        });
-        for (label, number) in due.collect::<Vec<_>>() {
-            self.say(Output::Vault(label, ToVault::Sever(number)));
-        }
+        self.overdue_due(now);
         if let Some(moving) = &mut self.postures.moving {
             let pending = moving.pending.iter().map(|(label, number)| (label.clone(), *number));
             let pending: Vec<(LabelName, u64)> = pending.collect();
@@ -633,5 +646,25 @@ impl Sessions {
             PostureChange { operator: None, from: None, to, name, follow: Posture::FOLLOW },
             said,
         );
+    }
+
+    /// What the run before was to have erased is, or its vault is killed as in any change.
+    fn overdue_due(&mut self, now: Time) {
+        let late = now.after(SILENCE);
+        let mut due = Vec::new();
+        for (label, Overdue { number, at, is_told }) in &mut self.postures.overdue {
+            if at.take_if(|at| *at <= now).is_some() {
+                *at = (!*is_told).then_some(late);
+                due.push((label.clone(), *number, std::mem::replace(is_told, true)));
+            }
+        }
+        for (label, number, is_late) in due {
+            if is_late {
+                self.kill(&label);
+            } else {
+                self.set_timer(late, Timer::Posture);
+                self.say(Output::Vault(label, ToVault::Sever(number)));
+            }
+        }
     }
 }

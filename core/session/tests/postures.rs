@@ -313,7 +313,7 @@ fn a_posture_ends_in_its_time_after_a_restart_as_well() {
     assert!(server.in_force().is_empty() && server.stored.last().unwrap().in_force.is_empty());
 
     let (mut server, _) = Server::new();
-    server.machine.take_postures(stored, server.now);
+    server.machine.take_postures((stored, true), server.now);
     assert_eq!(server.in_force(), ["siege"]);
     let (_, ciphers) = told(&server.later(Duration::from_secs(61))).unwrap();
     assert_eq!(ciphers.len(), 3);
@@ -454,7 +454,7 @@ fn a_stored_session_that_the_posture_does_not_allow_does_not_come_back() {
     };
     let both = vec![stored("ada", "ws1", LABEL, 1), stored("mia", "ws2", MED, 2)];
     let mut machine = Sessions::new(site, both, [], [], [7; 16], now);
-    machine.take_postures(set_here(1, &["few"]), now);
+    machine.take_postures((set_here(1, &["few"]), true), now);
     let (mut log, mut opened) = (vec![], vec![]);
     while let Some(output) = machine.poll() {
         match output {
@@ -523,7 +523,7 @@ fn nothing_of_a_service_that_is_off_passes_or_runs_when_the_change_is_acknowledg
 fn the_warden_is_told_of_stored_postures_before_it_is_asked_for_a_label() {
     let (mut server, _) = Server::new();
     server.unkept = Some(vec![]);
-    server.machine.take_postures(set_here(1, &["quiet"]), server.now);
+    server.machine.take_postures((set_here(1, &["quiet"]), true), server.now);
     server.hear(Event::Tick);
     assert_eq!(server.unkept.unwrap().pop().unwrap().1, ["quiet"]);
 }

@@ -249,7 +249,7 @@ fn after_a_start_the_others_are_told_that_nothing_is_left_when_the_warden_has_sa
         let mut machine = Sessions::new(site, vec![], [], [], [7; 16], now);
         let named = |name: &&str| InForce { name: name.parse().unwrap(), until: None };
         let in_force = in_force.iter().map(named).collect();
-        machine.take_postures(Setting { number: 1, at: Some(name(HERE)), in_force }, now);
+        machine.take_postures((Setting { number: 1, at: Some(name(HERE)), in_force }, true), now);
         assert_eq!(machine.postures().1, waits);
         let mut said = vec![];
         while let Some(output) = machine.poll() {

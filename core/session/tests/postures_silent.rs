@@ -92,8 +92,9 @@ fn a_mediator_that_is_started_again_while_a_posture_changes_has_its_vault_forget
     assert_ne!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
 }
 
-#[test]
-fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_next_in_as_long() {
+/// A server that was started again under a posture, with a session at a label whose vault is there still; the session, by which number the
+/// vault is asked, and whether all that it has is old. `followed`: the run before has said that nothing of before was left.
+fn started_again(followed: bool) -> (Server, SessionId, u64, bool) {
     let stored = Stored {
         id: SessionId::from_random([7; 16]),
         user: "ada".parse().unwrap(),
@@ -109,10 +110,17 @@ fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_nex
     let machine = Sessions::new(site, vec![stored], [], [], [7; 16], BEGIN);
     let mut server = Server { machine, now: BEGIN };
     let in_force = vec![InForce { name: "siege".parse().unwrap(), until: None }];
-    server.machine.take_postures(Setting { number: 1, at: None, in_force }, BEGIN);
+    server.machine.take_postures((Setting { number: 1, at: None, in_force }, followed), BEGIN);
     hear(&mut server, Event::Tick);
-    let number = asked(&hear(&mut server, Event::LabelUp(label()))).unwrap();
+    let said = hear(&mut server, Event::LabelUp(label()));
+    let anew = has(&said, |one| matches!(one, Output::Vault(_, ToVault::Ciphers(.., true))));
     hear(&mut server, Event::VaultOpened(label(), id));
+    (server, id, asked(&said).unwrap(), anew)
+}
+
+#[test]
+fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_next_in_as_long() {
+    let (mut server, id, number, _) = started_again(true);
     // Its mediator is new, too.
     assert_eq!(asked(&hear(&mut server, Event::LabelUp(label()))), Some(number));
     let severs = |said: &[Output]| {
@@ -125,4 +133,34 @@ fn who_had_not_followed_when_the_process_was_started_again_is_severed_by_the_nex
     // Once: the next to come up has nothing of before.
     hear(&mut server, Event::LabelUp(label()));
     assert!(!severs(&later(&mut server, Duration::from_secs(9))));
+}
+
+#[test]
+fn a_vault_that_says_nothing_of_what_the_run_before_was_to_have_erased_is_killed_in_its_time() {
+    let (mut server, ..) = started_again(true);
+    let kills = |said: &[Output]| said.iter().filter(|one| matches!(one, Output::Kill(_))).count();
+    assert_eq!(kills(&later(&mut server, Duration::from_millis(4_500))), 0, "it has a moment to erase it");
+    assert_eq!(kills(&later(&mut server, Duration::from_millis(600))), 1);
+    assert_eq!(kills(&later(&mut server, Duration::from_secs(9))), 0, "once");
+}
+
+/// Whether the store is to say that nothing of before is left.
+fn followed(said: &[Output]) -> bool {
+    let is_it = |change: &Change| matches!(change, Change::Followed);
+    has(said, |one| matches!(one, Output::Commit(_, _, changes) if changes.iter().any(is_it)))
+}
+
+#[test]
+fn a_posture_that_was_recorded_and_not_told_when_the_process_ended_has_all_keys_replaced_by_the_next() {
+    // Of other curves, or a shorter life, a vault sees nothing by itself.
+    for was_followed in [true, false] {
+        let (mut server, _, number, anew) = started_again(was_followed);
+        assert_eq!(anew, !was_followed);
+        let said = hear(&mut server, Event::Moved(label(), number, vec![]));
+        assert_eq!(followed(&said), !was_followed, "{said:?}");
+    }
+    let (mut server, _) = Server::with_a_session_at(SITE);
+    let said = hear(&mut server, wish(Some("siege")));
+    assert!(!followed(&said));
+    assert!(followed(&hear(&mut server, Event::Moved(label(), asked(&said).unwrap(), vec![]))));
 }

@@ -6,8 +6,7 @@ use crate::shares::{AtTheirWord, Shares};
 use crate::start::revocations;
 use levee_ike::{
     CertificateError, ChildDecision, ChildRequested, CloseReason, Command, Identity, IkeId, InnerAddress,
-    Now, PeerCertificate, PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, TrustAnchors,
-    dns_names,
+    PeerCertificate, PeerIdentity, RemoteId, RequestId, Resource, SecurityLabel, TrustAnchors, dns_names,
 };
 use levee_ipc::Secret;
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass};
@@ -144,10 +143,10 @@ impl Keyer {
 
     /// Whether the list that came last names a certificate that may have been shown before it came.
     fn is_revoked_by_now(&self, certificate: &PeerCertificate) -> bool {
-        let now = self.now();
+        let now = self.now().monotonic;
         let last = self.server.listed.as_ref();
-        let last = last.filter(|(_, at)| now.monotonic.saturating_sub(*at) < LONGEST_PROOF);
-        last.is_some_and(|(anchors, _)| anchors.revokes(certificate, now.unix_seconds))
+        let last = last.filter(|(_, at)| now.saturating_sub(*at) < LONGEST_PROOF);
+        last.is_some_and(|(anchors, _)| anchors.revokes(certificate))
     }
 
     /// Whether this IKE SA is one of a host's.
@@ -198,18 +197,16 @@ impl Keyer {
             Ok(anchors) => anchors,
             Err(why) => return self.count(why),
         };
-        let Now { monotonic, unix_seconds: now } = self.now();
-        self.server.listed = Some((Arc::clone(&anchors), monotonic));
-        let is_revoked = |(_, (_, certificate)): &(&IkeId, &(HostName, PeerCertificate))| {
-            anchors.revokes(certificate, now)
-        };
+        self.server.listed = Some((Arc::clone(&anchors), self.now().monotonic));
+        let is_revoked =
+            |(_, (_, certificate)): &(&IkeId, &(HostName, PeerCertificate))| anchors.revokes(certificate);
         let (revoked, kept): (Vec<_>, Vec<_>) = self.server.peers.iter().partition(is_revoked);
         // By another certificate, which it has had since.
         let kept: BTreeSet<HostName> = kept.into_iter().map(|(_, (host, _))| host.clone()).collect();
         let revoked: Vec<(IkeId, HostName)> =
             revoked.into_iter().map(|(ike, (host, _))| (*ike, host.clone())).collect();
         self.endpoint.trust(Arc::clone(&anchors));
-        self.server_revoked(&anchors, now);
+        self.server_revoked(&anchors);
         for (ike, host) in revoked {
             if !kept.contains(&host) {
                 // sessiond has the vault erase what the session has.

@@ -195,8 +195,8 @@ impl Keyer {
     }
 
     /// Another revocation list counts: a session with a server that it names is over.
-    pub(crate) fn server_revoked(&mut self, anchors: &TrustAnchors, now: u64) {
-        let revoked = |live: &&Live| live.certificate.as_ref().is_some_and(|it| anchors.revokes(it, now));
+    pub(crate) fn server_revoked(&mut self, anchors: &TrustAnchors) {
+        let revoked = |live: &&Live| live.certificate.as_ref().is_some_and(|it| anchors.revokes(it));
         let sessions = self.workstation.live.values().filter(revoked).map(|live| live.session);
         for session in sessions.collect::<Vec<_>>() {
             self.give_up(session, "the server's certificate is revoked");

@@ -10,6 +10,7 @@ use levee_ipc::vault::{KeyerToVault, VaultToKeyer};
 use levee_ipc::warden::Place;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
+use time::OffsetDateTime;
 use world::*;
 
 const MOMENT: Duration = Duration::from_millis(500);
@@ -64,6 +65,34 @@ fn a_revoked_host_that_answers_nothing_has_no_keys_at_once_and_asks_for_no_other
     assert!(readable(&vault, MOMENT), "it has its keys still");
     assert_eq!(deleted(&vault), spi);
     // Who has the host's new certificate may have a session by now.
+    client.ask("SECRET");
+    client.say();
+    assert!(!readable(&server.asker, MOMENT) || !matches!(next(&server.asker), FromKeyer::Wanted { .. }));
+}
+
+#[test]
+fn a_host_whose_certificate_has_run_out_is_revoked_as_any_other_and_asks_for_nothing_more() {
+    // As of one that was lost and enrolled anew: whoever has the old one has its IKE SA still.
+    let authority = Authority::new();
+    let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
+    let vault = server.vault(&label("SECRET"), SLOT);
+    let end = OffsetDateTime::now_utc() + time::Duration::seconds(3);
+    let host = authority.identity_until("ws1", Some(RANGE), end);
+    let mut client = client(&authority, &host, &server);
+    client.connect("SECRET");
+    client.until("a question for sessiond", |_| readable(&server.asker, Duration::ZERO));
+    let FromKeyer::Wanted { ticket, .. } = server.said() else { panic!("no question") };
+    server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+    client.until("a child", |events| events.iter().any(|event| matches!(event, Event::ChildEstablished(_))));
+    let spi = keys(&vault).inbound.0;
+    std::thread::sleep(
+        (end - OffsetDateTime::now_utc()).max(time::Duration::ZERO).unsigned_abs() + MOMENT * 3,
+    );
+    server.revoke(&authority.list(&[&host.serial], 24));
+    assert!(readable(&server.asker, MOMENT), "nobody is told that it is revoked");
+    assert!(matches!(server.said(), FromKeyer::Revoked(_)));
+    assert!(readable(&vault, MOMENT), "it has its keys still");
+    assert_eq!(deleted(&vault), spi);
     client.ask("SECRET");
     client.say();
     assert!(!readable(&server.asker, MOMENT) || !matches!(next(&server.asker), FromKeyer::Wanted { .. }));

@@ -7,8 +7,7 @@ use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, EndpointEvent,
-    Event, HashedConnectionIdGenerator, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig,
-    TransportConfig, VarInt,
+    Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
 use std::any::Any;
 use std::cmp::Reverse;
@@ -41,6 +40,9 @@ const BURST: usize = 44;
 const ANEW: Duration = Duration::from_millis(100);
 /// A datagram that so many later ones overtake is lost.
 const LATER: u32 = 256;
+/// So many of its connection IDs a workstation may give back in all, where levee's own gives back none. It gets another for each, and what of
+/// that it does not acknowledge is kept.
+const MOST_GIVEN_BACK: u64 = 64;
 /// Octets that may be under way in a tunnel: half a gigabit a second over 100 ms.
 const UNDER_WAY: u64 = 6 << 20;
 
@@ -213,7 +215,9 @@ impl Quic {
     ) -> Result<Self, String> {
         let ids = reset.ids()?;
         let mut config = EndpointConfig::new(Arc::new(reset));
-        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(ids)));
+        // Whoever shows a connection ID of one that has ended is told so, each of them, with less than they have said: else nobody would hear it
+        // while a stranger asks again and again.
+        config.cid_generator(move || Box::new(ids)).min_reset_interval(Duration::ZERO);
         Ok(Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             linked: BTreeMap::new(),
@@ -415,6 +419,12 @@ impl Quic {
             let bytes = buffer.get(..out.size).unwrap_or_default();
             let segment = out.segment_size.and_then(|size| u16::try_from(size).ok());
             send(Out { bytes, to: out.destination, from: out.src_ip, segment });
+        }
+        let given_back = linked.connection.stats().frame_rx.retire_connection_id;
+        if given_back > MOST_GIVEN_BACK && !linked.told {
+            linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
+            (linked.up, linked.told) = (false, true);
+            news.push(News::Gone(handle, "it gives connection IDs back without end".to_owned()));
         }
         while let Some(event) = linked.connection.poll() {
             match event {

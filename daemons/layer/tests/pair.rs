@@ -1,13 +1,15 @@
 //! Two ends of a second tunnel, without sockets: time and the wire are the test's.
 
 use levee_layer::carried::{Carried, Flow, LONGEST, NEEDED};
-use levee_layer::crypto::{Believed, Own};
+use levee_layer::crypto::{Believed, Client, Own, Reset};
 use levee_layer::quic::{self, Counts, Handle, News, Out, Quic};
+use quinn_proto::{ClientConfig, DatagramEvent, Endpoint, EndpointConfig};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SignatureAlgorithm,
 };
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SERVER: &str = "www.harbour.example";
@@ -238,11 +240,85 @@ fn a_server_that_has_ended_and_begun_anew_with_its_key_is_known_to_have_by_the_n
         world.ends[0].1 = next;
         let datagram = Carried::Packet(Flow::new(1), &[5; 1_000]).write().unwrap();
         assert!(world.ends[1].1.send(handle, datagram));
-        let news = world.run(Duration::from_millis(100));
+        let (now, at, wire) = (world.now, world.ends[1].0, &mut world.wire);
+        world.ends[1].1.work(now, &mut |out| put(wire, at, &out));
+        // Who repeats what others say hears so as well, and keeps nobody from hearing it.
+        let stranger = "198.51.100.7:9".parse().unwrap();
+        let repeated =
+            world.wire.iter().map(|(_, to, bytes)| (stranger, *to, bytes.clone())).collect::<Wire>();
+        let mut news = Vec::new();
+        for _ in 0..100 {
+            world.wire.splice(..0, repeated.clone());
+            news.extend(world.run(Duration::from_millis(1)));
+        }
         let gone =
             |(end, one): &(usize, News)| *end == 1 && matches!(one, News::Gone(of, _) if *of == handle);
         assert_eq!(news.iter().any(gone), is_known, "{news:?}");
     }
+}
+
+/// The first packet of a client, as it is on the wire.
+fn first_packet(world: &mut World) -> Sent {
+    world.connect(1);
+    let (now, at, wire) = (world.now, world.ends[1].0, &mut world.wire);
+    world.ends[1].1.work(now, &mut |out| put(wire, at, &out));
+    world.wire.first().cloned().expect("it says something")
+}
+
+#[test]
+fn of_the_connection_ids_that_a_stranger_is_told_none_comes_a_second_time() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let (from, to, first) = first_packet(&mut world);
+    let (now, mut told) = (world.now, std::collections::BTreeSet::new());
+    for _ in 0..20_000 {
+        // Retry (RFC 9000 17.2.5): behind the version and the ID of who asked.
+        world.server().receive(now, from, to.ip(), &first, &mut |out| {
+            let (_, rest) = out.bytes[5..].split_at(1 + usize::from(out.bytes[5]));
+            told.insert(rest[1..=usize::from(rest[0])].to_vec());
+        });
+    }
+    assert_eq!(told.len(), 20_000, "whoever has one of them again has its token told already");
+}
+
+/// A client that gives back the connection ID that it uses, and asks for another, as often as it is given one.
+#[test]
+fn who_gives_connection_ids_back_without_end_has_no_tunnel_any_more() {
+    let authority = Authority::new();
+    let mut server = authority.server();
+    let own = authority.leaf("ws1", ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519);
+    let tls = Client::new(own, Believed::server(authority.pem.as_bytes(), SERVER).unwrap()).unwrap();
+    let config = EndpointConfig::new(Arc::new(Reset::random().unwrap()));
+    let mut endpoint = Endpoint::new(Arc::new(config), None, true, None);
+    let [at, to] = ["192.0.2.11:40000", "192.0.2.1:4433"].map(|at| at.parse::<SocketAddr>().unwrap());
+    let mut now = Instant::now();
+    let config = ClientConfig::new(Arc::new(tls));
+    let (handle, mut client) = endpoint.connect(now, config, to, SERVER).unwrap();
+    let (mut given_back, mut news) = (0, Vec::new());
+    while given_back < 1_000 && !news.iter().any(|one| matches!(one, News::Gone(..))) {
+        let mut buffer = Vec::new();
+        let mut wire = Wire::new();
+        while let Some(out) = client.poll_transmit(now, 1, &mut buffer) {
+            server.receive(now, at, to.ip(), &buffer[..out.size], &mut |out| put(&mut wire, to, &out));
+            buffer.clear();
+        }
+        news.extend(server.work(now, &mut |out| put(&mut wire, to, &out)));
+        for (_, _, datagram) in wire {
+            let event = endpoint.handle(now, to, None, None, datagram[..].into(), &mut buffer);
+            if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+                client.handle_event(event);
+            }
+        }
+        while let Some(event) = client.poll_endpoint_events() {
+            endpoint.handle_event(handle, event).into_iter().for_each(|answer| client.handle_event(answer));
+        }
+        client.local_address_changed();
+        given_back = client.stats().frame_tx.retire_connection_id;
+        now += Duration::from_millis(5);
+        client.handle_timeout(now);
+    }
+    assert!(news.iter().any(|one| matches!(one, News::Up(..))), "{news:?}");
+    assert!((64..100).contains(&given_back), "{given_back}");
 }
 
 #[test]
@@ -318,16 +394,8 @@ fn while_one_authority_follows_another_certificates_of_both_are_believed() {
 fn a_flood_before_the_handshake_has_no_memory_here_and_one_address_has_its_share() {
     let authority = Authority::new();
     let mut world = two(authority.server(), authority.client("ws1"));
-    // The first packet of a client, as if from ten thousand addresses that never answer.
-    world.connect(1);
-    let Some((from, to, first)) = ({
-        let (now, at) = (world.now, world.ends[1].0);
-        let wire = &mut world.wire;
-        world.ends[1].1.work(now, &mut |out| put(wire, at, &out));
-        world.wire.first().cloned()
-    }) else {
-        panic!("it says something")
-    };
+    // As if from ten thousand addresses that never answer.
+    let (from, to, first) = first_packet(&mut world);
     let mut answered = 0;
     for number in 0..10_000_u32 {
         let from = SocketAddr::new(IpAddr::from((0x0a00_0000 + number).to_be_bytes()), from.port());

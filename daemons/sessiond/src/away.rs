@@ -1,15 +1,18 @@
 //! For how long nobody watched over the sessions: since when sessiond has not run.
 //!
-//! A small file says when it last ran, by the clock that goes on while the host is suspended, and by the wall clock for when the host
-//! has been started since. A session is as old as it is: the time without levee counts as any other.
+//! A small file says when it last ran, by the clock that goes on while the host is suspended, and by sessiond's own ([`Clock`]) for when the
+//! host has been started since. A session is as old as it is: the time without levee counts as any other. How old it is the wall clock says
+//! at the next start; so one that was set back since the last would have it last longer than the site says, and nobody knows then.
 
+use crate::clock::{Clock, MOST_SET};
+use levee_session::Time;
 use levee_sys::clock::since_boot;
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The file, in sessiond's directory.
 const FILE: &str = "last-ran";
@@ -26,6 +29,7 @@ const BEAT: Duration = Duration::from_secs(5);
 pub struct Away {
     file: File,
     boot: String,
+    clock: Clock,
     every: Duration,
     /// When it was written last, since the host's start.
     written: Duration,
@@ -72,11 +76,12 @@ impl Away {
         directory: BorrowedFd<'_>,
         boot: String,
         grace: Duration,
+        clock: Clock,
     ) -> io::Result<(Self, Option<Duration>)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = File::from(openat(directory, FILE, flags, Mode::RUSR | Mode::WUSR)?);
         let every = BEAT.min(grace / 8);
-        let now = Moment::now(&boot, Run::Began);
+        let now = Moment::now(&boot, Run::Began, clock.now());
         let mut bytes = [0; LENGTH];
         let last = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| Moment::parse(&bytes));
         let away = last.as_ref().and_then(|last| now.after(last));
@@ -85,7 +90,7 @@ impl Away {
             // One that is not whole says nothing; before the first run there is none.
             None => file.metadata()?.len() > 0,
         };
-        let mut this = Self { file, boot, every, written: Duration::ZERO, host_failed };
+        let mut this = Self { file, boot, clock, every, written: Duration::ZERO, host_failed };
         this.write()?;
         // If the host fails before the next write, the disk must not say that a run had ended.
         this.file.sync_all()?;
@@ -104,7 +109,7 @@ impl Away {
     pub fn write(&mut self) -> io::Result<()> {
         self.written = since_boot();
         let run = if self.host_failed { Run::Unsaid } else { Run::Began };
-        self.file.write_all_at(&Moment::now(&self.boot, run).bytes(), 0)
+        self.file.write_all_at(&Moment::now(&self.boot, run, self.clock.now()).bytes(), 0)
     }
 
     /// Writes that sessiond ends in good order: everything else is on the disk.
@@ -113,7 +118,7 @@ impl Away {
     /// The kernel's.
     pub fn end(&mut self) -> io::Result<()> {
         let run = if self.host_failed { Run::Unsaid } else { Run::Ended };
-        self.file.write_all_at(&Moment::now(&self.boot, run).bytes(), 0)
+        self.file.write_all_at(&Moment::now(&self.boot, run, self.clock.now()).bytes(), 0)
     }
 
     /// Whether the host went down under an earlier run, and the log does not say so yet: what was not on the disk then is lost.
@@ -128,16 +133,17 @@ impl Away {
 }
 
 impl Moment {
-    fn now(boot: &str, run: Run) -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Self { boot: boot.to_owned(), since_boot: millis(since_boot()), wall: millis(wall), run }
+    fn now(boot: &str, run: Run, now: Time) -> Self {
+        let since_boot = u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX);
+        Self { boot: boot.to_owned(), since_boot, wall: now.as_millis(), run }
     }
 
     /// How long after `earlier`; `None` where a clock went back.
     fn after(&self, earlier: &Self) -> Option<Duration> {
         let span = match self.boot == earlier.boot {
-            true => self.since_boot.checked_sub(earlier.since_boot),
+            true => self.since_boot.checked_sub(earlier.since_boot).filter(|span| {
+                self.wall.saturating_add(MOST_SET * 1_000) >= earlier.wall.saturating_add(*span)
+            }),
             false => self.wall.checked_sub(earlier.wall),
         };
         span.map(Duration::from_millis)
@@ -186,10 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn within_one_run_of_the_host_the_wall_clock_does_not_matter() {
+    fn within_one_run_of_the_host_the_wall_clock_does_not_matter_but_that_it_was_set_back_denies() {
         let last = moment("a", 1_000, 5_000_000);
-        assert_eq!(moment("a", 201_000, 1).after(&last), Some(Duration::from_secs(200)));
-        assert_eq!(moment("a", 999, 9_000_000).after(&last), None);
+        let after = |since_boot, wall| moment("a", since_boot, wall).after(&last);
+        for wall in [5_200_000, 5_170_000, 90_000_000] {
+            assert_eq!(after(201_000, wall), Some(Duration::from_secs(200)), "{wall}");
+        }
+        // Sessions are as old as they were, less what it was set back by.
+        assert_eq!(after(201_000, 5_169_999), None);
+        assert_eq!(after(999, 9_000_000), None);
     }
 
     #[test]
@@ -218,7 +229,8 @@ mod tests {
     fn the_host_has_failed_if_it_was_started_since_and_the_run_before_had_not_ended() {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap();
-        let open = |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE).unwrap().0;
+        let open =
+            |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE, Clock::start()).unwrap().0;
         assert!(!open("a").host_failed(), "the first run");
         assert!(!open("a").host_failed(), "a crash of sessiond");
         let mut last = open("b");
@@ -233,7 +245,8 @@ mod tests {
     fn that_the_host_failed_is_known_until_the_log_says_so_however_often_it_is_begun_or_ended() {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap();
-        let open = |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE).unwrap().0;
+        let open =
+            |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE, Clock::start()).unwrap().0;
         drop(open("a"));
         // Runs that end before they can write to the log, or in good order without it.
         assert!(open("b").host_failed());
@@ -254,7 +267,7 @@ mod tests {
     fn a_first_run_knows_nothing_and_the_next_one_how_long_ago_it_was() {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap();
-        let open = || Away::open(directory.as_fd(), boot().unwrap(), GRACE).unwrap();
+        let open = || Away::open(directory.as_fd(), boot().unwrap(), GRACE, Clock::start()).unwrap();
         let (first, away) = open();
         assert_eq!(away, None);
         assert!(first.due() <= GRACE / 8);

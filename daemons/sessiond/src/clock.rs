@@ -4,10 +4,11 @@ use levee_session::Time;
 use levee_sys::clock::since_boot;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Seconds that the host's clock may be set by, before it is said.
-const MOST_SET: u64 = 30;
+/// Seconds that the host's clock may be set by, before it is said, and before a start that finds it set back has no session go on.
+pub const MOST_SET: u64 = 30;
 
 /// A clock that nobody sets while it runs, and that goes on while the host is suspended.
+#[derive(Clone, Copy, Debug)]
 pub struct Clock {
     wall: Time,
     start: Duration,

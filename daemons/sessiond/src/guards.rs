@@ -11,11 +11,21 @@ use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Message, Pass};
 use levee_policy::site::Refusal;
 use levee_policy::{ChannelName, Grant, LabelName};
-use levee_session::Event;
+use levee_session::{Event, Time};
 use std::collections::BTreeMap;
 
-/// The guards' channels, by the names that their processes have.
-pub(crate) type Guards = BTreeMap<LabelName, Outbox<SessiondToGuard>>;
+/// Of what the site lets pass at a guard in its time, so many times as much is recorded. A guard holds that bound itself, in any stretch of time,
+/// and what it lets pass may be heard here sooner or later.
+const ROOM: u64 = 2;
+
+/// Every guard.
+#[derive(Default)]
+pub(crate) struct Guards {
+    /// Their channels, by the names that their processes have.
+    links: BTreeMap<LabelName, Outbox<SessiondToGuard>>,
+    /// How many were recorded since when, whatever process it was.
+    recorded: BTreeMap<ChannelName, (Time, u64)>,
+}
 
 /// A message that may pass as soon as that is in the log.
 pub(crate) struct Passing {
@@ -35,16 +45,17 @@ impl Daemon {
     /// A guard has come, in the place of one that is dead.
     pub(crate) fn guard_came(&mut self, name: LabelName, channel: Channel) -> Result<(), Fatal> {
         self.guard_gone(&name);
-        let guard = self.guards.entry(name.clone()).or_insert_with(Outbox::of_one);
+        let guard = self.guards.links.entry(name.clone()).or_insert_with(Outbox::of_one);
         guard.replace(channel, &mut self.events, Source::Guard(name))
     }
 
     pub(crate) fn hear_guard(&mut self, name: &LabelName) {
         for _ in 0..TURN {
-            let Some(guard) = self.guards.get_mut(name) else { return };
+            let Some(guard) = self.guards.links.get_mut(name) else { return };
             match guard.hear::<GuardToSessiond>() {
                 Ok(Some(GuardToSessiond::Ask { ticket, digest, octets })) => {
-                    let granted = channel_of(name).and_then(|channel| {
+                    let channel = channel_of(name).filter(|channel| self.has_room(channel));
+                    let granted = channel.and_then(|channel| {
                         let message = Message { channel, digest, octets };
                         // Without anybody's word: enough where nobody is to be asked.
                         self.site.decide_pass(message, Vec::new()).ok()
@@ -65,7 +76,7 @@ impl Daemon {
                 Ok(None) => return,
                 Err(why) => {
                     let what = format!("a guard's process: {why}");
-                    self.guards.remove(name);
+                    self.guards.links.remove(name);
                     self.guard_gone(name);
                     self.counts.add_many(&what, 1, self.clock.now());
                     if why != levee_daemon::Lost::Gone {
@@ -75,6 +86,22 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Whether another message of this guard may be recorded: its process, taken over, would fill the log's disk else.
+    fn has_room(&mut self, channel: &ChannelName) -> bool {
+        let Some(quota) = self.site.guard(channel).map(|(_, guard)| guard.messages()) else { return false };
+        let now = self.clock.now();
+        let (since, count) = self.guards.recorded.entry(channel.clone()).or_insert((now, 0));
+        if now.since(*since) >= quota.within {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        let has_room = *count <= quota.most.saturating_mul(ROOM);
+        if !has_room {
+            self.counts.add_many("messages of a guard's process beyond what it may have recorded", 1, now);
+        }
+        has_room
     }
 
     /// What a filter and its writer cause is counted, and not recorded one by one.
@@ -113,7 +140,7 @@ impl Daemon {
     }
 
     fn answer_guard(&mut self, name: &LabelName, answer: SessiondToGuard) {
-        if let Some(guard) = self.guards.get_mut(name) {
+        if let Some(guard) = self.guards.links.get_mut(name) {
             guard.send(answer);
         }
     }

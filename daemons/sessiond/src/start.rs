@@ -104,7 +104,7 @@ pub fn serve() -> Result<(), Fatal> {
         }
     };
     let clock = Clock::start();
-    let away = Away::open(directory.as_fd(), boot, site.server().grace())
+    let away = Away::open(directory.as_fd(), boot, site.server().grace(), clock)
         .map_err(|e| Fatal::new("read when it ran last", e))?;
     let store = Store::open(directory.as_fd()).map_err(|e| Fatal::new("open the store", e))?;
     let mut audit = AuditLog::open(directory.as_fd(), &auditor, known, away.0.host_failed(), clock.now())

@@ -31,6 +31,8 @@ const CODES: TableDefinition<'_, &str, u64> = TableDefinition::new("codes");
 const POSTURES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("postures");
 /// Beside the postures themselves, which have no name there: when and where they were set.
 const SET: &str = "set";
+/// The same: there, where something of before may be left.
+const LEFT: &str = "left";
 /// Label, service and user, a line each → whether that user reaches that service there, as somebody has said.
 const ACCESSES: TableDefinition<'_, &str, bool> = TableDefinition::new("accesses");
 const FILE: &str = "sessions.redb";
@@ -255,18 +257,18 @@ impl Store {
         Ok(taken)
     }
 
-    /// The postures in force, and when and where they were set.
-    pub fn postures(&mut self) -> Result<Setting, StoreError> {
+    /// The postures in force, and when and where they were set; and whether nothing of before is left.
+    pub fn postures(&mut self) -> Result<(Setting, bool), StoreError> {
         let read = self.database()?.begin_read()?;
         let table = read.open_table(POSTURES)?;
-        let Some(row) = table.get("")? else { return Ok(Setting::default()) };
+        let Some(row) = table.get("")? else { return Ok((Setting::default(), true)) };
         let in_force = postcard::from_bytes(row.value()).map_err(other)?;
         // A store of before servers told each other has not this one.
         let (number, at) = match table.get(SET)? {
             None => (0, None),
             Some(row) => postcard::from_bytes(row.value()).map_err(other)?,
         };
-        Ok(Setting { number, at, in_force })
+        Ok((Setting { number, at, in_force }, table.get(LEFT)?.is_none()))
     }
 
     /// What has been said of who reaches a service.
@@ -335,7 +337,9 @@ impl Store {
                         postures.insert("", bytes.as_slice())?;
                         let bytes = postcard::to_allocvec(&(number, at)).map_err(other)?;
                         postures.insert(SET, bytes.as_slice())?;
+                        postures.insert(LEFT, [].as_slice())?;
                     }
+                    Change::Followed => drop(postures.remove(LEFT)?),
                     Change::Access(Access { label, service, user, admits }, counts) => {
                         let key = format!("{label}\n{service}\n{user}");
                         if *counts {
@@ -463,7 +467,7 @@ mod tests {
         let at = Some(DomainName::new("server.example").unwrap());
         let setting = Setting { number: 7, at, in_force: vec![one] };
         let mut store = Store::open(directory.as_fd()).unwrap();
-        assert_eq!(store.postures().unwrap(), Setting::default());
+        assert_eq!(store.postures().unwrap(), (Setting::default(), true));
         let said = [
             Change::Disabled(user("ann"), true),
             Change::Disabled(user("bob"), true),
@@ -484,14 +488,16 @@ mod tests {
             store.known().unwrap(),
             [("codes".to_owned(), [2; 32]), ("passwords".to_owned(), [1; 32])]
         );
-        assert_eq!(store.postures().unwrap(), setting);
+        assert_eq!(store.postures().unwrap(), (setting.clone(), false));
         assert_eq!(store.accesses().unwrap(), [access("ann", true), access("bob", false)]);
         let back = [
             Change::Disabled(user("ann"), false),
             Change::Known("codes".into(), None),
             Change::Access(access("ann", true), false),
+            Change::Followed,
         ];
         store.apply(&back, NOW).unwrap();
+        assert_eq!(store.postures().unwrap(), (setting, true));
         assert_eq!(store.disabled().unwrap(), [user("bob")]);
         assert_eq!(store.known().unwrap(), [("passwords".to_owned(), [1; 32])]);
         assert_eq!(store.accesses().unwrap(), [access("bob", false)]);

@@ -251,3 +251,19 @@ fn one_session_has_so_many_connections_a_second_more_are_counted_and_not_written
     let what = "connections beyond the rate of one session or host";
     assert!(world.status().counters.contains(&(what.to_owned(), all - granted)));
 }
+
+#[test]
+fn a_host_of_a_network_has_no_more_connections_recorded_by_many_addresses_than_all_of_it_may() {
+    let mut site = site();
+    site.site = site.site.replace("[limits]\n", "[limits]\nconnections = 1\n");
+    let world = World::start(site);
+    let mediator = Mediator::attach(&world);
+    mediator.synced();
+    let (before, all) = (Instant::now(), 600);
+    let from = |number: u16| SocketAddr::new([192, 168, 7, 2 + (number / 10) as u8].into(), 40_000);
+    let host = || Who::Network("ship0".parse().unwrap());
+    let granted = (0..all).filter(|number| mediator.connect(host(), "shell", from(*number))).count() as u64;
+    let at_most = 16 * (10 + before.elapsed().as_secs() + 1);
+    assert!((160..=at_most).contains(&granted), "{granted} of {all}, at most {at_most}");
+    assert_eq!(world.place.log().matches("\"action\":\"connect\"").count() as u64, granted);
+}

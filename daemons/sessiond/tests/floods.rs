@@ -7,6 +7,7 @@ use common::*;
 use levee_hostile::{Flood, MOST, flood, resident};
 use levee_ipc::Channel;
 use levee_ipc::client::{ChildToSessiond, Dropped, Request, TpsToSessiond};
+use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::mediator::{self, MediatorToSessiond};
 use levee_ipc::signer::FromSigner;
@@ -136,4 +137,30 @@ fn a_child_of_the_trusted_path_that_asks_and_never_reads_costs_little_and_others
     // It is cut off, or not heard any more until it has taken what it was told: which of the two is a matter of who is faster.
     bears(&world, "a child", || flood(child.channel(), WHILE, asks));
     assert!(world.connect("ws1").sign_on("ada", ADA).labels.len() > 1);
+}
+
+#[test]
+fn a_guards_process_has_no_more_recorded_than_twice_what_the_site_lets_pass_however_often_it_begins_anew() {
+    let partition = |name: &str, label: &str| {
+        format!(
+            "\n[[partition]]\nname = \"{name}\"\nlabel = \"{label}\"\ncommand = [\"/usr/bin/true\"]\nmemory = \"96M\"\ndisk = \"8M\"\n"
+        )
+    };
+    let mut site = Site::new();
+    site.site += &["writer", "checker"].map(|name| partition(name, "SECRET")).concat();
+    site.site += &partition("reader", "UNCLASSIFIED");
+    site.site += "\n[[channel]]\nname = \"down\"\nkind = \"guard\"\nfrom = \"writer\"\nfilter = \"checker\"\nto = \"reader\"\n\
+                  messages = \"10 in 1h\"\noctets = \"64K in 1h\"\n";
+    let world = World::start(site);
+    let mut passed = 0;
+    for _ in 0..2 {
+        let guard = world.give(SessiondPart::Guard("guard/down".parse().unwrap()));
+        for ticket in 0..50 {
+            guard.send(&GuardToSessiond::Ask { ticket, digest: [7; 32], octets: 9 }).unwrap();
+            let answer = guard.recv::<SessiondToGuard>().unwrap().message;
+            passed += usize::from(matches!(answer, SessiondToGuard::Pass(of) if of == ticket));
+        }
+    }
+    let recorded = world.place.log().matches("\"action\":\"pass\"").count();
+    assert_eq!((passed, recorded), (20, 20));
 }

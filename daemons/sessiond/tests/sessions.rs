@@ -413,6 +413,30 @@ fn sessions_survive_a_kill_of_sessiond() {
 }
 
 #[test]
+fn a_session_does_not_go_on_where_the_hosts_clock_was_set_back_while_sessiond_did_not_run() {
+    // By the wall clock alone it is known how long its person has been signed on.
+    for (ahead, goes_on) in [(3_600_000, false), (-3_600_000, true)] {
+        let world = World::start(Site::new());
+        let client = world.connect("ws1");
+        client.sign_on("ada", ADA);
+        let session = client.open("SECRET").session;
+        let place = world.kill();
+        // As if the clock had been an hour ahead under this run, or behind.
+        let file = place.directory.join("last-ran");
+        let ran = std::fs::read_to_string(&file).unwrap();
+        let wall = ran.split_ascii_whitespace().nth(2).unwrap();
+        let then = (wall.parse::<i64>().unwrap() + ahead).to_string();
+        std::fs::write(&file, ran.replace(wall, &then)).unwrap();
+        let world = World::start(place);
+        let client = world.connect("ws1");
+        match client.call(Request::Resume(session)) {
+            Reply::Resumed(_) => assert!(goes_on),
+            other => assert!(!goes_on && refusal(&other) == Some(RefusalKind::NoSession), "{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_session_that_the_site_no_longer_grants_ends_at_the_next_start() {
     let world = World::start(Site::new());
     let client = world.connect("ws1");

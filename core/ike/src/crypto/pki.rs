@@ -88,27 +88,32 @@ impl TrustAnchors {
         self
     }
 
-    /// Whether a list that an authority signed and that is current names this certificate, which was believed before. Nothing is said
-    /// of any other fault: that the peer's next proof will show.
-    pub fn revokes(&self, certificate: &PeerCertificate, unix_seconds: u64) -> bool {
+    /// Whether a list that an authority signed names this certificate, which was believed before: also where the certificate, or the list, has
+    /// run out since. What has run out shows that it is the authority's by the time when it began. Nothing is said of any other fault: that the
+    /// peer's next proof will show.
+    pub fn revokes(&self, certificate: &PeerCertificate) -> bool {
         let der = CertificateDer::from(certificate.der());
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
-        let checked = EndEntityCert::try_from(&der).and_then(|cert| self.check_path(&cert, &[], now));
+        let Ok((_, parsed)) = X509Certificate::from_der(&der) else { return true };
+        let began = u64::try_from(parsed.validity().not_before.timestamp()).unwrap_or_default();
+        let began = UnixTime::since_unix_epoch(Duration::from_secs(began));
+        let checked = EndEntityCert::try_from(&der)
+            .and_then(|cert| self.check_path(&cert, &[], began, ExpirationPolicy::Ignore));
         matches!(checked, Err(webpki::Error::CertRevoked))
     }
 
-    /// RFC 5280 6, with revocation lists where there are any: then each certificate must be covered by a current one.
+    /// RFC 5280 6, with revocation lists where there are any: then each certificate must be covered by one.
     fn check_path(
         &self,
         cert: &EndEntityCert<'_>,
         between: &[CertificateDer<'_>],
         now: UnixTime,
+        of_lists: ExpirationPolicy,
     ) -> Result<(), webpki::Error> {
         let lists: Vec<&CertRevocationList<'_>> = self.lists.iter().collect();
         let revocation = RevocationOptionsBuilder::new(&lists).ok().map(|b| {
             b.with_depth(RevocationCheckDepth::Chain)
                 .with_status_policy(UnknownStatusPolicy::Deny)
-                .with_expiration_policy(ExpirationPolicy::Enforce)
+                .with_expiration_policy(of_lists)
                 .build()
         });
         cert.verify_for_usage(&self.verifiers, &self.anchors, between, now, IkeUsage, revocation, None)?;
@@ -262,7 +267,7 @@ pub(crate) fn verify(
     fits.find(|it| !matches!(it, Err(CertificateError::Algorithm(_)))).unwrap_or_else(|| Err(unfit()))?;
 
     let now = UnixTime::since_unix_epoch(Duration::from_secs(unix_seconds));
-    anchors.check_path(&cert, &between, now).map_err(path_error)?;
+    anchors.check_path(&cert, &between, now, ExpirationPolicy::Enforce).map_err(path_error)?;
     Ok(PeerCertificate(own.as_ref().into()))
 }
 

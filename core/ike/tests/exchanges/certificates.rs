@@ -241,9 +241,8 @@ fn who_is_on_a_current_list_is_revoked_and_without_a_current_list_of_its_authori
     let now = (-DAY, DAY);
     let with = |lists: &[Vec<u8>]| {
         let anchors = anchors(&[&authority, &other], lists);
-        let seconds = u64::try_from(NOW).expect("after 1970");
         let certificate = meets(self::anchors(&[&authority], &[]), &shown, &dns(), &SignatureScheme::DEFAULT);
-        let revokes = anchors.revokes(&certificate.expect("believed"), seconds);
+        let revokes = anchors.revokes(&certificate.expect("believed"));
         (meets(anchors, &shown, &dns(), &SignatureScheme::DEFAULT), revokes)
     };
     let (met, revokes) = with(&[authority.list(&[8], now)]);
@@ -256,6 +255,9 @@ fn who_is_on_a_current_list_is_revoked_and_without_a_current_list_of_its_authori
         let why = refused(met);
         assert!(matches!(why, CertificateError::Path(_)) && !revokes, "{why:?}");
     }
+    // What a list has said of it that has run out since holds for who was believed before.
+    let (met, revokes) = with(&[authority.list(&[7], (-DAY, -1))]);
+    assert!(matches!(refused(met), CertificateError::Path(_)) && revokes);
     assert!(TrustAnchors::new(std::slice::from_ref(&authority.der), &[vec![0x30, 0]]).is_err());
     assert!(TrustAnchors::new(&[vec![0x30, 0]], &[]).is_err());
 }

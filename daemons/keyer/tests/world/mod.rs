@@ -89,6 +89,11 @@ impl Authority {
     }
 
     pub fn identity(&self, name: &str, range: Option<&str>) -> Identity {
+        self.identity_until(name, range, OffsetDateTime::now_utc() + time::Duration::days(365))
+    }
+
+    /// As [`Authority::identity`], good until then.
+    pub fn identity_until(&self, name: &str, range: Option<&str>, until: OffsetDateTime) -> Identity {
         let key = KeyPair::generate_for(self.kind).unwrap();
         let mut params = CertificateParams::default();
         let mut serial = vec![0; 16];
@@ -96,6 +101,7 @@ impl Authority {
         // Positive, and as short as DER wants it.
         serial[0] = serial[0] & 0x3f | 0x40;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
+        params.not_after = until;
         // Its host's name, by which it is known, and another that it could come by.
         params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
         params.subject_alt_names.push(SanType::Rfc822Name(format!("keeper@{name}").try_into().unwrap()));

@@ -7,13 +7,15 @@ use openssl::memcmp;
 use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
-use quinn_proto::ConnectionId;
 use quinn_proto::crypto::{AeadKey, CryptoError, HandshakeTokenKey, HmacKey};
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
+use std::time::Duration;
 
 const KEY: usize = 32;
 const TAG: usize = 16;
 
 /// Drawn at the start, and nobody else's.
+#[derive(Clone, Copy)]
 struct Secret([u8; KEY]);
 
 impl Secret {
@@ -59,13 +61,51 @@ impl Reset {
         sum().map(Secret).map(Self).map_err(|e| e.to_string())
     }
 
-    /// What goes with it: a key of connection IDs, by which an end knows those of the one before it, too.
+    /// What goes with it: connection IDs, of which an end knows those of the one before it, too.
     ///
     /// # Errors
     /// OpenSSL's.
-    pub fn ids(&self) -> Result<u64, String> {
-        let sum = self.0.sum(b"connection IDs").map_err(|e| e.to_string())?;
-        Ok(sum.first_chunk().map_or(0, |first| u64::from_le_bytes(*first)))
+    pub fn ids(&self) -> Result<Ids, String> {
+        self.0.sum(b"connection IDs").map(Secret).map(Ids).map_err(|e| e.to_string())
+    }
+}
+
+/// Octets of a connection ID that are drawn. Each has a token by which its tunnel is ended, and who shows one that nobody has is told that: so
+/// nobody comes to have one that somebody could have asked for before.
+const DRAWN: usize = 8;
+/// Octets behind them that say whose it is: what is none is not answered.
+const SAYS_WHOSE: usize = 4;
+
+/// Connection IDs of an end.
+#[derive(Clone, Copy)]
+pub struct Ids(Secret);
+
+impl Ids {
+    fn of(&self, drawn: [u8; DRAWN]) -> Option<ConnectionId> {
+        let sum = self.0.sum(&drawn).ok()?;
+        let all: Vec<u8> = drawn.iter().chain(sum.iter().take(SAYS_WHOSE)).copied().collect();
+        Some(ConnectionId::new(&all))
+    }
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut drawn = [0; DRAWN];
+        let id = openssl::rand::rand_bytes(&mut drawn).ok().and_then(|()| self.of(drawn));
+        id.unwrap_or_else(|| std::process::abort())
+    }
+
+    fn validate(&self, id: &ConnectionId) -> Result<(), InvalidCid> {
+        let own = id.first_chunk().and_then(|drawn| self.of(*drawn));
+        own.filter(|own| own == id).map(drop).ok_or(InvalidCid)
+    }
+
+    fn cid_len(&self) -> usize {
+        DRAWN + SAYS_WHOSE
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
     }
 }
 
@@ -178,6 +218,24 @@ mod tests {
         sealed[0] ^= 1;
         assert!(one.open(&mut sealed, b"with").is_err());
         assert!(one.open(&mut [0; TAG - 1], b"with").is_err());
+    }
+
+    #[test]
+    fn connection_ids_are_known_by_who_has_the_key_and_no_two_are_one() {
+        let reset = Reset::of(b"a private key").unwrap();
+        let (mut ids, again) = (reset.ids().unwrap(), Reset::of(b"a private key").unwrap().ids().unwrap());
+        let others = Reset::of(b"another").unwrap().ids().unwrap();
+        let all: std::collections::BTreeSet<Vec<u8>> =
+            std::iter::repeat_with(|| ids.generate_cid().to_vec()).take(20_000).collect();
+        assert_eq!(all.len(), 20_000);
+        for id in all.iter().take(100) {
+            let (whole, mut changed) = (ConnectionId::new(id), id.clone());
+            assert!(ids.validate(&whole).is_ok() && again.validate(&whole).is_ok());
+            assert!(others.validate(&whole).is_err() && whole.len() == ids.cid_len());
+            changed[0] ^= 1;
+            assert!(ids.validate(&ConnectionId::new(&changed)).is_err());
+        }
+        assert!(ids.validate(&ConnectionId::new(&[7; DRAWN - 1])).is_err());
     }
 
     #[test]
