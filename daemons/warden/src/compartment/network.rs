@@ -146,8 +146,7 @@ impl Network {
     pub fn make<T: Send>(&self, make: impl FnOnce() -> T + Send) -> Result<T> {
         ns::in_net(self.ns.as_fd(), || {
             // Of the thread alone, which ends with this.
-            self.context.as_deref().map_or(Ok(()), selinux::make_sockets_in)?;
-            Ok(make())
+            self.context.as_deref().map_or(Ok(()), selinux::make_sockets_in).map(|()| make())
         })?
     }
 
@@ -205,8 +204,7 @@ fn refuse_redirects() -> Result<()> {
 /// In the namespace: takes away from all but root what is not [`READABLE`]. The mode is the namespace's own and
 /// lasts as long as it does.
 fn hide_machine_wide() -> Result<()> {
-    let step = "hide what /proc/net counts for the whole machine";
-    let failed = |e: io::Error| Error::new(step, e);
+    let failed = |e: io::Error| Error::new("hide what /proc/net counts for the whole machine", e);
     for entry in std::fs::read_dir("/proc/thread-self/net").map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if !entry.file_name().to_str().is_some_and(|name| READABLE.split(' ').any(|one| one == name)) {
