@@ -49,6 +49,10 @@ impl Reload {
                 }
                 read => read?,
             };
+            let gateway = bundle && running.config.join("gateway.toml").exists();
+            if gateway {
+                is_whole(&running.config)?;
+            }
             let read = read + of_servers.as_deref().unwrap_or_default();
             running::signal(&run, Signal::USR1)?;
             output::said(&read)?;
@@ -60,7 +64,6 @@ impl Reload {
             }
             if bundle {
                 let path = running.config.display();
-                let gateway = running.config.join("gateway.toml").exists();
                 let when = if gateway { "from now on" } else { "as soon as nobody is signed on" };
                 output::said(&format!(
                     "{path}: if it was enrolled anew, its keys and certificates count {when}\n"
@@ -73,6 +76,17 @@ impl Reload {
         };
         output::exit(reload().map(|()| ExitCode::SUCCESS))
     }
+}
+
+/// Whether a gateway's bundle has what its end of the second tunnel begins with: without it the gateway would end.
+fn is_whole(bundle: &Path) -> Result<(), String> {
+    for file in ["chain.pem", "authority.pem", "layer.key"] {
+        let path = bundle.join("layer").join(file);
+        fs::File::open(&path).map_err(|e| {
+            format!("{}: {e}: the gateway goes on with what it has, and nothing is read anew", path.display())
+        })?;
+    }
+    Ok(())
 }
 
 /// What a revocation list says, or why it says nothing.

@@ -519,6 +519,12 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
     let old = std::fs::read(&ends).expect("its certificate");
     world.levee(&["enrol", "rotate", &file, "layer", "--state", &state]).ok();
     assert_ne!(std::fs::read(&ends).expect("its certificate"), old);
+    // Not without its key: it would end.
+    std::fs::rename(&key, &away).expect("moved away");
+    let said = world.levee(&["reload", "--run", &run_of]).refused();
+    assert!(said.contains("goes on with what it has"), "{said}");
+    std::fs::rename(&away, &key).expect("and back");
+    assert_eq!(layer(gateway).map(|now| now.pid), Some(first.pid));
     assert!(world.levee(&["reload", "--run", &run_of]).ok().contains("count from now on"));
     eventually(Duration::from_secs(20), "another process", || {
         layer(gateway).is_some_and(|now| now.pid != first.pid)
