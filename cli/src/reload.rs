@@ -83,7 +83,8 @@ fn is_whole(bundle: &Path) -> Result<(), String> {
     for file in ["chain.pem", "authority.pem", "layer.key"] {
         let path = bundle.join("layer").join(file);
         fs::File::open(&path).map_err(|e| {
-            format!("{}: {e}: the gateway goes on with what it has, and nothing is read anew", path.display())
+            let path = path.display();
+            format!("{path}: {e}: nothing is read anew, and the gateway goes on with what it has: copy its bundle there again")
         })?;
     }
     Ok(())

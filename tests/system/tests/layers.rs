@@ -522,7 +522,7 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
     // Not without its key: it would end.
     std::fs::rename(&key, &away).expect("moved away");
     let said = world.levee(&["reload", "--run", &run_of]).refused();
-    assert!(said.contains("goes on with what it has"), "{said}");
+    assert!(said.contains("goes on with what it has") && said.contains("layer.key"), "{said}");
     std::fs::rename(&away, &key).expect("and back");
     assert_eq!(layer(gateway).map(|now| now.pid), Some(first.pid));
     assert!(world.levee(&["reload", "--run", &run_of]).ok().contains("count from now on"));
