@@ -1,14 +1,15 @@
-//! Where a stage writes: a tree, beside it a place for the file in the making, and at the first stage a number that
+//! Where a stage writes: a tree, and beside it a place for the file in the making. The first stage has a number, too, that
 //! tells the second whether anything has changed.
 //!
-//! | | tree | in the making | number |
-//! |---|---|---|---|
-//! | snapshot of a label | `tree` | `new` | `generation` |
-//! | copies of a reading label | one directory for each label | `.unfinished/new` | |
+//! | | tree | in the making |
+//! |---|---|---|
+//! | snapshot of a label | `tree` | `new` |
+//! | copies of a reading label | one directory for each label | `.unfinished/new` |
 
 use crate::beneath;
+use levee_sys::generation::{Reader, Writer};
 use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,27 +19,24 @@ pub const TREE: &CStr = c"tree";
 pub const NEW: &CStr = c"new";
 /// The directory of the copies that only upflow may enter.
 pub const UNFINISHED: &CStr = c".unfinished";
-const GENERATION: &CStr = c"generation";
 
 /// An area to write to.
 #[derive(Debug)]
 pub struct Area {
     work: OwnedFd,
     tree: OwnedFd,
-    generation: Option<(OwnedFd, u64)>,
+    generation: Option<Writer>,
 }
 
 impl Area {
-    /// Lays a snapshot out in the directory `root`, or takes up the one that is there.
+    /// Lays a snapshot out in the directory `root`, or takes up the one that is there. What changes in it `generation` tells.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn snapshot(root: OwnedFd) -> Result<Self, Errno> {
+    pub fn snapshot(root: OwnedFd, generation: Writer) -> Result<Self, Errno> {
         let tree = directory(root.as_fd(), TREE, 0o755)?;
         clear(root.as_fd())?;
-        let generation = beneath::updating(root.as_fd(), GENERATION)?;
-        let number = number(generation.as_fd())?;
-        Ok(Self { work: root, tree, generation: Some((generation, number)) })
+        Ok(Self { work: root, tree, generation: Some(generation) })
     }
 
     /// Lays out the directory `name` in the copies `root`, or takes up the one that is there.
@@ -72,13 +70,8 @@ impl Area {
     }
 
     /// Tells readers of the area that something has changed.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn advance(&mut self) -> Result<(), Errno> {
-        let Some((file, number)) = &mut self.generation else { return Ok(()) };
-        *number = number.wrapping_add(1);
-        pwrite(file, &number.to_ne_bytes(), 0).map(drop)
+    pub fn advance(&self) {
+        self.generation.iter().for_each(Writer::advance);
     }
 }
 
@@ -102,14 +95,13 @@ fn clear(work: BorrowedFd<'_>) -> Result<(), Errno> {
 #[derive(Debug)]
 pub struct Source {
     root: OwnedFd,
-    /// Open from when it is there: to look at it is what readers do most, with every label below at every turn.
-    generation: Option<OwnedFd>,
+    generation: Reader,
 }
 
 impl Source {
-    /// A snapshot that may not have been laid out yet.
-    pub fn new(root: OwnedFd) -> Self {
-        Self { root, generation: None }
+    /// A snapshot that may not have been laid out yet, and what tells of changes in it.
+    pub fn new(root: OwnedFd, generation: Reader) -> Self {
+        Self { root, generation }
     }
 
     /// The tree; `None` as long as the writer has not begun.
@@ -117,33 +109,15 @@ impl Source {
     /// # Errors
     /// The kernel's.
     pub fn tree(&self) -> Result<Option<OwnedFd>, Errno> {
-        absent(beneath::directory(self.root.as_fd(), TREE))
-    }
-
-    /// A number that changes after every pass of the writer that has changed something.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn generation(&mut self) -> Result<Option<u64>, Errno> {
-        // The writer makes it once and for all, and then writes in it: see [`Area::snapshot`].
-        if self.generation.is_none() {
-            self.generation = absent(beneath::reading(self.root.as_fd(), GENERATION))?;
+        match beneath::directory(self.root.as_fd(), TREE) {
+            Err(Errno::NOENT) => Ok(None),
+            result => result.map(Some),
         }
-        self.generation.as_ref().map(|file| number(file.as_fd())).transpose()
     }
-}
 
-/// The number in a file; 0 where there is none yet.
-fn number(file: BorrowedFd<'_>) -> Result<u64, Errno> {
-    let mut bytes = [0; 8];
-    pread(file, &mut bytes, 0)?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-fn absent<T>(result: Result<T, Errno>) -> Result<Option<T>, Errno> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(e) => Err(e),
+    /// A number that changes after every pass of the writer that has changed something. To look at it is what readers do most, with
+    /// every label below at every turn.
+    pub fn generation(&self) -> u64 {
+        self.generation.now()
     }
 }

@@ -31,11 +31,6 @@ pub fn creating(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     open(at, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)
 }
 
-/// Opens the file `name` for reading and writing, creating it if need be.
-pub fn updating(at: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
-    open(at, name, OFlags::RDWR | OFlags::CREATE | OFlags::NONBLOCK, Mode::from_raw_mode(0o644))
-}
-
 /// What `name` is, a link itself included.
 pub fn look(at: BorrowedFd<'_>, name: &CStr) -> Result<Stat, Errno> {
     statat(at, name, AtFlags::SYMLINK_NOFOLLOW)

@@ -203,8 +203,10 @@ impl Mirror {
         // What had no room beside what is gone by now may have some.
         again |= refused && before.1 != self.counters.removed;
         let changed = before != (self.counters.copied, self.counters.removed);
-        let told = !changed || self.area.advance().is_ok();
-        Passed { looked, complete: !again && told, more, watched }
+        if changed {
+            self.area.advance();
+        }
+        Passed { looked, complete: !again, more, watched }
     }
 }
 

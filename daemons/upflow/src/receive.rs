@@ -133,8 +133,8 @@ impl Receiver {
                     self.keep_only(&named);
                 }
                 self.counters = counters;
-                if std::mem::take(&mut self.changed) && self.area.advance().is_err() {
-                    self.failed += 1;
+                if std::mem::take(&mut self.changed) {
+                    self.area.advance();
                 }
             }
             _ => return Err(invalid("a message that does not belong here")),

@@ -73,10 +73,10 @@ impl Sender {
     /// The other end is gone.
     pub fn pass(&mut self) -> io::Result<u64> {
         let generations: Vec<Option<u64>> =
-            self.sources.iter_mut().map(|source| source.tree.generation()).collect();
+            self.sources.iter().map(|source| source.tree.generation()).collect();
         let is_changed = |(source, now): (&Source, &Option<u64>)| match &source.tree {
             Tree::Store(_) => true,
-            Tree::Snapshot(_, _, told) => now.is_none() || now != told,
+            Tree::Snapshot(_, _, told) => now != told,
         };
         let changed: Vec<bool> =
             self.sources.iter().zip(&generations).map(|both| self.whole || is_changed(both)).collect();
@@ -327,10 +327,10 @@ impl Sender {
 }
 
 impl Tree {
-    fn generation(&mut self) -> Option<u64> {
+    fn generation(&self) -> Option<u64> {
         match self {
             Self::Store(_) => None,
-            Self::Snapshot(_, source, _) => source.generation().ok().flatten(),
+            Self::Snapshot(_, source, _) => Some(source.generation()),
         }
     }
 }

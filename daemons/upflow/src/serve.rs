@@ -213,11 +213,19 @@ impl Job {
             }
             From::Snapshot(source, copied) => {
                 // Read before the tree is: a change during the pass gives another number after it.
-                let generation = source.generation().ok().flatten();
-                if generation.is_some() && generation == *copied {
+                let generation = Some(source.generation());
+                if generation == *copied {
                     return nothing;
                 }
-                let Ok(Some(tree)) = source.tree() else { return nothing };
+                let tree = match source.tree() {
+                    Ok(Some(tree)) => tree,
+                    // Its writer has not begun, and will tell of what it writes.
+                    Ok(None) => {
+                        *copied = generation;
+                        return nothing;
+                    }
+                    Err(_) => return nothing,
+                };
                 let passed = self.mirror.pass(tree.as_fd());
                 *copied = if passed.complete { generation } else { None };
                 passed

@@ -10,6 +10,7 @@ use levee_ipc::Stream;
 use levee_ipc::warden::Part;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart, UpflowCounters};
 use levee_policy::LabelName;
+use levee_sys::generation::{Reader, Writer};
 use levee_sys::notices::Notices;
 use levee_sys::sandbox::{Access, Sandbox};
 use std::ffi::CString;
@@ -27,12 +28,14 @@ const MOST_LABELS: usize = 4096;
 
 /// A label's directory, or the stream in its place.
 type Of = (LabelName, OwnedFd);
+/// A label's snapshot, and what tells of changes in it.
+type Told<T> = (LabelName, OwnedFd, T);
 
 /// What a first stage is given: two of the three.
 #[derive(Default)]
 struct First {
     store: One<Of>,
-    snapshot: One<Of>,
+    snapshot: One<Told<Writer>>,
     documents: One<Of>,
 }
 
@@ -42,7 +45,11 @@ impl Kit for First {
     fn take(&mut self, part: SnapshotPart, with: Descriptors) -> Result<(), Fatal> {
         match part {
             SnapshotPart::Store(label) => self.store.put((label, with.one()?)),
-            SnapshotPart::Snapshot(label) => self.snapshot.put((label, with.one()?)),
+            SnapshotPart::Snapshot(label) => {
+                let (root, generation) = with.two()?;
+                let generation = Writer::of(generation).map_err(laid_out(&label))?;
+                self.snapshot.put((label, root, generation))
+            }
             SnapshotPart::Documents(label) => self.documents.put((label, with.one()?)),
             SnapshotPart::Report => Err(early()),
         }
@@ -52,7 +59,7 @@ impl Kit for First {
 /// What a second stage is given: two of the three, but there may be no snapshot yet.
 #[derive(Default)]
 struct Second {
-    snapshots: Many<Of, MOST_LABELS>,
+    snapshots: Many<Told<Reader>, MOST_LABELS>,
     copies: One<OwnedFd>,
     documents: One<Of>,
 }
@@ -63,13 +70,24 @@ impl Kit for Second {
     fn take(&mut self, part: CopyPart, with: Descriptors) -> Result<(), Fatal> {
         match part {
             CopyPart::Snapshots(labels) => {
-                labels.into_iter().zip(with.all()).try_for_each(|of| self.snapshots.put(of))
+                let mut fds = with.all().into_iter();
+                labels.into_iter().try_for_each(|label| {
+                    let (Some(root), Some(generation)) = (fds.next(), fds.next()) else {
+                        return Err(lacking());
+                    };
+                    let generation = Reader::of(generation).map_err(laid_out(&label))?;
+                    self.snapshots.put((label, root, generation))
+                })
             }
             CopyPart::Copies => self.copies.put(with.one()?),
             CopyPart::Documents(label) => self.documents.put((label, with.one()?)),
             CopyPart::Report => Err(early()),
         }
     }
+}
+
+fn lacking() -> Fatal {
+    Fatal::new("take a part", "a snapshot comes with what tells of changes in it")
 }
 
 fn early() -> Fatal {
@@ -93,11 +111,11 @@ fn first() -> Result<(), Fatal> {
     let mut events = Events::new()?;
     let confine = |files: &[_]| beginning.confine(&sandbox(files));
     let (confined, work) = match (given.store.get(), given.snapshot.get(), given.documents.get()) {
-        (Some((label, store)), Some((of, snapshot)), None) if label == of => {
+        (Some((label, store)), Some((of, snapshot, told)), None) if label == of => {
             // A kernel that tells nothing is looked at all the more often.
             let notices = Notices::new().and_then(|notices| events.watch(notices, ())).ok();
             let confined = confine(&[(store.as_fd(), Access::Read), (snapshot.as_fd(), Access::ReadWrite)])?;
-            let area = Area::snapshot(snapshot).map_err(laid_out(&label))?;
+            let area = Area::snapshot(snapshot, told).map_err(laid_out(&label))?;
             let mirror = Mirror::new(area, limits(&store, MEMORY));
             (confined, Work::Copies(vec![Job { from: From::Store(store, notices), mirror }]))
         }
@@ -107,10 +125,10 @@ fn first() -> Result<(), Fatal> {
             let sender = Box::new(Sender::new(Stream::new(stream), vec![(Tree::Store(store), limits)]));
             (confined, Work::Tells { label, sender, last_pass: true })
         }
-        (None, Some((label, snapshot)), Some((of, stream))) if label == of => {
+        (None, Some((label, snapshot, generation)), Some((of, stream))) if label == of => {
             let told = watched(&stream, &mut events)?;
             let confined = confine(&[(snapshot.as_fd(), Access::ReadWrite)])?;
-            let area = Area::snapshot(snapshot).map_err(laid_out(&label))?;
+            let area = Area::snapshot(snapshot, generation).map_err(laid_out(&label))?;
             let limits = Limits { memory: TOLD, ..Limits::default() };
             let receiver = Box::new(Receiver::new(Stream::new(stream), area, limits));
             (confined, Work::IsTold { label, receiver, told })
@@ -170,20 +188,20 @@ fn sandbox<'a>(files: &'a [(BorrowedFd<'a>, Access)]) -> Sandbox<'a> {
     Sandbox { filter: FILTER, files, tcp: false }
 }
 
-fn readable(snapshots: &[Of]) -> Vec<(BorrowedFd<'_>, Access)> {
-    snapshots.iter().map(|(_, fd)| (fd.as_fd(), Access::Read)).collect()
+fn readable(snapshots: &[Told<Reader>]) -> Vec<(BorrowedFd<'_>, Access)> {
+    snapshots.iter().map(|(_, fd, _)| (fd.as_fd(), Access::Read)).collect()
 }
 
 /// A job for each snapshot; copies of labels that this one does not dominate any more are removed.
-fn copying(snapshots: Vec<Of>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
+fn copying(snapshots: Vec<Told<Reader>>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
     let (mut jobs, mut names) = (Vec::new(), Vec::new());
     let part = part(MEMORY, snapshots.len());
-    for (label, snapshot) in snapshots {
+    for (label, snapshot, generation) in snapshots {
         let name = file_name(&label)?;
         let area = Area::copy(copies.as_fd(), &name).map_err(laid_out(&label))?;
         names.push(name);
         let limits = Limits { acts: TURN, ..limits(&snapshot, part) };
-        let from = From::Snapshot(Source::new(snapshot), None);
+        let from = From::Snapshot(Source::new(snapshot, generation), None);
         jobs.push(Job { from, mirror: Mirror::new(area, limits) });
     }
     if let Some(job) = jobs.first() {
@@ -193,9 +211,9 @@ fn copying(snapshots: Vec<Of>, copies: &OwnedFd) -> Result<Vec<Job>, Fatal> {
     Ok(jobs)
 }
 
-fn tree((label, snapshot): Of, memory: u64) -> Result<(Tree, Limits), Fatal> {
+fn tree((label, snapshot, told): Told<Reader>, memory: u64) -> Result<(Tree, Limits), Fatal> {
     let limits = limits(&snapshot, memory);
-    Ok((Tree::Snapshot(file_name(&label)?, Source::new(snapshot), None), limits))
+    Ok((Tree::Snapshot(file_name(&label)?, Source::new(snapshot, told), None), limits))
 }
 
 /// An equal part for each label.

@@ -5,6 +5,7 @@ use levee_ipc::warden::upflow::CopyPart;
 use levee_ipc::warden::{Nothing, Order, Place, Said};
 use levee_ipc::{Channel, Stream};
 use levee_sys::cgroup::{self, Cgroup};
+use levee_sys::generation::{self, Writer};
 use levee_sys::pidfd::Child;
 use levee_sys::spawn::Program;
 use levee_upflow::area::Area;
@@ -36,7 +37,7 @@ struct Running {
 
 impl Running {
     /// A second stage with what it writes to, and the snapshots of these labels.
-    fn start(name: &str, what: CopyPart, to: OwnedFd, snapshots: &[(&str, &Path)]) -> Self {
+    fn start(name: &str, what: CopyPart, to: OwnedFd, snapshots: &[(&str, Snapshot)]) -> Self {
         assert!(rustix::process::geteuid().is_root(), "run it as root");
         let limits = cgroup::Limits { memory: MEMORY, processes: 8, cpu_percent: cgroup::Limits::ANY_TIME };
         let group = Cgroup::create_own(&format!("levee-below-{name}"), limits).unwrap();
@@ -54,8 +55,11 @@ impl Running {
         drop(program);
         ours.send_with(&Order::Give(what), &[to.as_fd()]).unwrap();
         let names = snapshots.iter().map(|(label, _)| label.parse().unwrap()).collect();
-        let opened: Vec<File> = snapshots.iter().map(|(_, path)| File::open(path).unwrap()).collect();
-        let fds: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+        let opened: Vec<File> =
+            snapshots.iter().map(|(_, snapshot)| File::open(&snapshot.path).unwrap()).collect();
+        let with = opened.iter().zip(snapshots);
+        let fds: Vec<_> =
+            with.flat_map(|(opened, (_, snapshot))| [opened.as_fd(), snapshot.seen.as_fd()]).collect();
         ours.send_with(&Order::Give(CopyPart::Snapshots(names)), &fds).unwrap();
         ours.send(&Order::<Nothing>::Begin(Place::Server)).unwrap();
         match ours.recv::<Said<Nothing>>().expect("a first message").message {
@@ -74,34 +78,32 @@ impl Drop for Running {
 }
 
 /// A snapshot, as a first stage writes it.
-fn snapshot(place: &Path, label: &str) -> PathBuf {
-    let snapshot = place.join(label);
-    fs::create_dir_all(snapshot.join("tree")).unwrap();
-    fs::write(snapshot.join("tree/note"), label).unwrap();
-    advance(&snapshot);
-    snapshot
+struct Snapshot {
+    path: PathBuf,
+    tells: Writer,
+    seen: OwnedFd,
 }
 
-fn advance(snapshot: &Path) {
-    let before = fs::read(snapshot.join("generation")).ok().and_then(|b| b.try_into().ok());
-    let number = before.map_or(0, u64::from_ne_bytes) + 1;
-    fs::write(snapshot.join("generation"), number.to_ne_bytes()).unwrap();
+fn snapshot(place: &Path, label: &str) -> Snapshot {
+    let path = place.join(label);
+    fs::create_dir_all(path.join("tree")).unwrap();
+    fs::write(path.join("tree/note"), label).unwrap();
+    let (writer, seen) = generation::make().unwrap();
+    Snapshot { path, tells: Writer::of(writer).unwrap(), seen }
 }
 
 #[test]
 fn a_document_of_one_label_does_not_wait_until_all_that_another_has_changed_is_copied() {
     const MANY: usize = 20_000;
     let place = tempfile::tempdir().unwrap();
-    let snapshots = ["A", "B", "C"].map(|label| snapshot(place.path(), label));
+    let snapshots = ["A", "B", "C"].map(|label| (label, snapshot(place.path(), label)));
     let copy = place.path().join("copy");
     fs::create_dir(&copy).unwrap();
     chown(&copy, Some(SECOND), Some(SECOND)).unwrap();
-    let given: Vec<(&str, &Path)> =
-        ["A", "B", "C"].into_iter().zip(snapshots.iter().map(PathBuf::as_path)).collect();
     for number in 0..MANY {
-        fs::write(snapshots[0].join(format!("tree/{number}")), b"x").unwrap();
+        fs::write(snapshots[0].1.path.join(format!("tree/{number}")), b"x").unwrap();
     }
-    let stage = Running::start("turns", CopyPart::Copies, File::open(&copy).unwrap().into(), &given);
+    let stage = Running::start("turns", CopyPart::Copies, File::open(&copy).unwrap().into(), &snapshots);
     let begun = Instant::now();
     while fs::read(copy.join("C/note")).is_err() {
         assert!(begun.elapsed() < PATIENCE);
@@ -121,21 +123,19 @@ fn a_document_of_one_label_does_not_wait_until_all_that_another_has_changed_is_c
 /// What somebody at `A` does, and that a document of `C` arrives as ever.
 fn others_lose_nothing(name: &str, hostile: impl FnOnce(&Path)) {
     let place = tempfile::tempdir().unwrap();
-    let snapshots = ["A", "B", "C"].map(|label| snapshot(place.path(), label));
+    let snapshots = ["A", "B", "C"].map(|label| (label, snapshot(place.path(), label)));
     let copy = place.path().join("copy");
     fs::create_dir(&copy).unwrap();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-    let given: Vec<(&str, &Path)> =
-        ["A", "B", "C"].into_iter().zip(snapshots.iter().map(PathBuf::as_path)).collect();
-    let stage = Running::start(name, CopyPart::Documents("TOP".parse().unwrap()), far, &given);
+    let stage = Running::start(name, CopyPart::Documents("TOP".parse().unwrap()), far, &snapshots);
     let area = Area::copies(File::open(&copy).unwrap().into()).unwrap();
     let all = Limits { entries: u64::MAX, bytes: u64::MAX, ..Limits::default() };
     let mut receiver = Receiver::new(Stream::new(near), area, all);
-    let [hostiles, _, others] = &snapshots;
+    let [(_, hostiles), _, (_, others)] = &snapshots;
     let mut arrives = |text: &str| {
-        fs::write(others.join("tree/note"), text).unwrap();
-        advance(others);
+        fs::write(others.path.join("tree/note"), text).unwrap();
+        others.tells.advance();
         let begun = Instant::now();
         loop {
             assert!(
@@ -154,8 +154,8 @@ fn others_lose_nothing(name: &str, hostile: impl FnOnce(&Path)) {
         println!("{text}: {:?}", begun.elapsed());
     };
     arrives("first");
-    hostile(&hostiles.join("tree"));
-    advance(hostiles);
+    hostile(&hostiles.path.join("tree"));
+    hostiles.tells.advance();
     ["second", "third", "fourth"].into_iter().for_each(&mut arrives);
 }
 

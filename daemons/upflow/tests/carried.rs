@@ -3,6 +3,7 @@
 use levee_ipc::documents::Carried;
 use levee_ipc::warden::UpflowCounters;
 use levee_ipc::{Full, Stream};
+use levee_sys::generation::{self, Reader, Writer};
 use levee_upflow::area::{Area, Source};
 use levee_upflow::mirror::Limits;
 use levee_upflow::receive::Receiver;
@@ -25,6 +26,13 @@ fn pair() -> (Stream, Stream) {
 fn open(path: &Path) -> OwnedFd {
     fs::create_dir_all(path).unwrap();
     File::open(path).unwrap().into()
+}
+
+/// A first stage's area, and what tells of changes in it.
+fn snapshot(path: &Path) -> (Area, Reader) {
+    let (writer, reader) = generation::make().unwrap();
+    let area = Area::snapshot(open(path), Writer::of(writer).unwrap()).unwrap();
+    (area, Reader::of(reader).unwrap())
 }
 
 /// Everything beneath a directory: directories without content.
@@ -78,7 +86,8 @@ fn what_a_store_has_arrives_changes_and_goes_and_what_was_there_before_goes_too(
 
     let (a, b) = pair();
     let mut sender = Sender::new(a, vec![(Tree::Store(open(&from)), Limits::default())]);
-    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), Limits::default());
+    let (area, generation) = snapshot(&to);
+    let mut receiver = Receiver::new(b, area, Limits::default());
     pass(&mut sender, &mut receiver);
     let mut expected = all(&from);
     expected.remove("link");
@@ -88,8 +97,7 @@ fn what_a_store_has_arrives_changes_and_goes_and_what_was_there_before_goes_too(
     assert_eq!(receiver.counters().special, 1);
     let hollow = fs::metadata(to.join("tree/hollow")).unwrap();
     assert_eq!((hollow.len(), hollow.blocks()), (8 << 20, 0), "a hole takes no room");
-    let generation = |to: &Path| fs::read(to.join("generation")).unwrap();
-    let before = generation(&to);
+    let before = generation.now();
 
     // A file takes a directory's place, and the other way round.
     fs::remove_dir_all(from.join("a")).unwrap();
@@ -101,7 +109,7 @@ fn what_a_store_has_arrives_changes_and_goes_and_what_was_there_before_goes_too(
     let mut expected = all(&from);
     expected.remove("link");
     assert_eq!(all(&to.join("tree")), expected);
-    assert_ne!(generation(&to), before, "readers are told");
+    assert_ne!(generation.now(), before, "readers are told");
     assert_eq!(receiver.counters().failed, 0);
 
     drop(sender);
@@ -116,11 +124,11 @@ fn snapshots_of_several_labels_go_each_to_its_own_directory() {
     for name in ["low", "mid"] {
         fs::create_dir_all(snapshot(name).join("tree")).unwrap();
         fs::write(snapshot(name).join("tree/note"), name).unwrap();
-        fs::write(snapshot(name).join("generation"), 1_u64.to_ne_bytes()).unwrap();
     }
+    let (writer, reader) = generation::make().unwrap();
     let to = place.path().join("to");
     let tree = |name: &str| {
-        let source = Source::new(open(&snapshot(name)));
+        let source = Source::new(open(&snapshot(name)), Reader::of(&reader).unwrap());
         (Tree::Snapshot(CString::new(name).unwrap(), source, None), Limits::default())
     };
     let (a, b) = pair();
@@ -131,9 +139,7 @@ fn snapshots_of_several_labels_go_each_to_its_own_directory() {
     assert_eq!(fs::read(to.join("mid/note")).unwrap(), b"mid");
     fs::write(snapshot("mid").join("tree/note"), "changed").unwrap();
     fs::remove_file(snapshot("low").join("tree/note")).unwrap();
-    for name in ["low", "mid"] {
-        fs::write(snapshot(name).join("generation"), 2_u64.to_ne_bytes()).unwrap();
-    }
+    Writer::of(&writer).unwrap().advance();
     pass(&mut sender, &mut receiver);
     assert_eq!(fs::read(to.join("mid/note")).unwrap(), b"changed");
     assert!(!to.join("low/note").exists());
@@ -162,7 +168,7 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
     for said in refused {
         let to = place.path().join("to");
         let (a, b) = pair();
-        let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), Limits::default());
+        let mut receiver = Receiver::new(b, snapshot(&to).0, Limits::default());
         said.iter().for_each(|message| a.send(message, Full::Fails).unwrap());
         let error = receiver.hear().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{said:?}");
@@ -170,7 +176,7 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
     // What is announced and does not come, or is more than may be kept, leaves nothing; a link in the way is not followed.
     let to = place.path().join("to");
     let (a, b) = pair();
-    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), Limits::default());
+    let mut receiver = Receiver::new(b, snapshot(&to).0, Limits::default());
     std::os::unix::fs::symlink(&outside, to.join("tree/link")).unwrap();
     std::os::unix::fs::symlink(place.path(), to.join("tree/up")).unwrap();
     for message in [

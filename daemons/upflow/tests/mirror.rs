@@ -1,7 +1,8 @@
 //! What is copied and what is not, in directories of the real file system.
 
+use levee_sys::generation::{self, Reader, Writer};
 use levee_sys::mount::{Attributes, Mount};
-use levee_upflow::area::{Area, Source};
+use levee_upflow::area::Area;
 use levee_upflow::mirror::{Limits, Mirror};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, linkat, mknodat};
 use std::fs::{self, File};
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 
 struct Stage {
     directory: TempDir,
+    generation: (OwnedFd, OwnedFd),
     mirror: Mirror,
 }
 
@@ -28,8 +30,9 @@ impl Stage {
         for name in ["store", "area"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
-        let mirror = mirror(&directory.path().join("area"), limits);
-        Self { directory, mirror }
+        let generation = generation::make().unwrap();
+        let mirror = mirror(&directory.path().join("area"), &generation.0, limits);
+        Self { directory, generation, mirror }
     }
 
     fn store(&self, name: &str) -> PathBuf {
@@ -46,12 +49,12 @@ impl Stage {
     }
 
     fn generation(&self) -> u64 {
-        Source::new(open(&self.directory.path().join("area"))).generation().unwrap().unwrap()
+        Reader::of(&self.generation.1).unwrap().now()
     }
 }
 
-fn mirror(area: &Path, limits: Limits) -> Mirror {
-    Mirror::new(Area::snapshot(open(area)).unwrap(), limits)
+fn mirror(area: &Path, generation: &OwnedFd, limits: Limits) -> Mirror {
+    Mirror::new(Area::snapshot(open(area), Writer::of(generation).unwrap()).unwrap(), limits)
 }
 
 fn open(path: &Path) -> OwnedFd {
@@ -326,8 +329,11 @@ fn what_is_remembered_takes_no_more_memory_than_it_may_and_what_had_no_room_come
     assert_eq!((names(&stage, "other"), stage.copy("one").exists()), (100, false));
     assert_eq!(stage.mirror.counters().excess_entries, 0);
     // A new process knows nothing of what it finds, and what has no room there goes.
-    stage.mirror =
-        mirror(&stage.directory.path().join("area"), Limits { memory: 10_000, ..Limits::default() });
+    stage.mirror = mirror(
+        &stage.directory.path().join("area"),
+        &stage.generation.0,
+        Limits { memory: 10_000, ..Limits::default() },
+    );
     stage.pass();
     assert!(names(&stage, "other") <= 10_000 / 243);
 }
@@ -423,7 +429,7 @@ fn a_new_process_takes_up_an_old_area_and_nothing_of_it_goes_stale() {
     File::options().write(true).open(stage.store("forged")).unwrap().set_modified(time).unwrap();
     // A file in the making, as a killed process leaves it.
     fs::write(stage.directory.path().join("area/new"), b"half").unwrap();
-    stage.mirror = mirror(&stage.directory.path().join("area"), Limits::default());
+    stage.mirror = mirror(&stage.directory.path().join("area"), &stage.generation.0, Limits::default());
     stage.pass();
     assert_eq!(fs::read(stage.copy("kept/same")).unwrap(), b"same");
     assert_eq!(fs::read(stage.copy("forged")).unwrap(), b"new");
@@ -498,7 +504,10 @@ fn a_document_that_leaves_no_room_beside_its_old_copy_takes_its_place() {
     let small = Mount::new("tmpfs", &[("size", "1m")], Attributes::DATA).unwrap();
     let area = rustix::io::dup(small.root()).unwrap();
     let store = tempfile::tempdir().unwrap();
-    let mut mirror = Mirror::new(Area::snapshot(area).unwrap(), Limits::default());
+    let mut mirror = Mirror::new(
+        Area::snapshot(area, Writer::of(generation::make().unwrap().0).unwrap()).unwrap(),
+        Limits::default(),
+    );
     let mut pass = |content: &[u8]| {
         fs::write(store.path().join("large"), content).unwrap();
         mirror.pass(open(store.path()).as_fd());

@@ -11,9 +11,9 @@ use rustix::fs::inotify;
 use rustix::process::Signal;
 use rustix::thread::{Gid, Uid};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const FIRST: u32 = 0x7ff0_0001;
@@ -31,7 +31,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(uid: u32, arguments: &[&str], parts: Vec<(impl Part, &Path)>, ask: fn(&Channel)) -> Self {
+    fn start(uid: u32, arguments: &[&str], parts: Vec<(impl Part, Vec<OwnedFd>)>, ask: fn(&Channel)) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test gives processes uids of their own: run it as root"
@@ -46,9 +46,9 @@ impl Running {
         program.new_namespaces = Program::ISOLATED;
         program.die_with_parent = false; // of the test's thread
         let child = program.start().unwrap();
-        for (part, path) in parts {
-            let directory = File::open(path).unwrap();
-            ours.send_with(&Order::Give(part), &[directory.as_fd()]).unwrap();
+        for (part, with) in parts {
+            let fds: Vec<_> = with.iter().map(AsFd::as_fd).collect();
+            ours.send_with(&Order::Give(part), &fds).unwrap();
         }
         ours.send(&Order::<Nothing>::Begin(Place::Server)).unwrap();
         let running = Self { child, channel: ours, ask };
@@ -81,6 +81,7 @@ impl Drop for Running {
 /// A store, a snapshot and a copy, each for the uid that may write there.
 struct Places {
     directory: tempfile::TempDir,
+    generation: (OwnedFd, OwnedFd),
 }
 
 impl Places {
@@ -93,7 +94,7 @@ impl Places {
             fs::create_dir(directory.path().join(name)).unwrap();
             chown(directory.path().join(name), Some(uid), Some(uid)).unwrap();
         }
-        Self { directory }
+        Self { directory, generation: levee_sys::generation::make().unwrap() }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -102,16 +103,20 @@ impl Places {
 
     fn first(&self) -> Running {
         let ask = |channel: &Channel| channel.send(&Order::Give(SnapshotPart::Report)).unwrap();
-        let (store, snapshot) = (self.at("store"), self.at("snapshot"));
-        let store = (SnapshotPart::Store(label()), store.as_path());
-        Running::start(FIRST, &[], vec![store, (SnapshotPart::Snapshot(label()), &snapshot)], ask)
+        let store = (SnapshotPart::Store(label()), vec![self.open("store")]);
+        let snapshot = vec![self.open("snapshot"), self.generation.0.try_clone().unwrap()];
+        Running::start(FIRST, &[], vec![store, (SnapshotPart::Snapshot(label()), snapshot)], ask)
     }
 
     fn second(&self) -> Running {
         let ask = |channel: &Channel| channel.send(&Order::Give(CopyPart::Report)).unwrap();
-        let (snapshot, copy) = (self.at("snapshot"), self.at("copy"));
-        let snapshot = (CopyPart::Snapshots(vec![label()]), snapshot.as_path());
-        Running::start(SECOND, &["--copy"], vec![snapshot, (CopyPart::Copies, &copy)], ask)
+        let snapshot = vec![self.open("snapshot"), self.generation.1.try_clone().unwrap()];
+        let snapshot = (CopyPart::Snapshots(vec![label()]), snapshot);
+        Running::start(SECOND, &["--copy"], vec![snapshot, (CopyPart::Copies, vec![self.open("copy")])], ask)
+    }
+
+    fn open(&self, name: &str) -> OwnedFd {
+        File::open(self.at(name)).unwrap().into()
     }
 
     fn write(&self, name: &str, content: &[u8]) {

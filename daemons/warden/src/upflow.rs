@@ -18,9 +18,11 @@ use levee_ipc::MAX_FDS;
 use levee_ipc::warden::Role;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
 use levee_policy::{LabelName, Site};
+use levee_sys::generation;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The two stages.
@@ -52,6 +54,8 @@ struct Snapshot {
     store: Store,
     /// Keeps the file system mounted, which is what takes time.
     view: Mount,
+    /// By which its first stage tells the second ones of changes: to be advanced, and to be looked at.
+    generation: (OwnedFd, OwnedFd),
     /// The labels whose stages have it.
     users: BTreeSet<LabelName>,
 }
@@ -110,8 +114,8 @@ impl Upflow {
         let start = Start::new(Key::at(role, name), label.slot(), uids, options, &label.logs);
         let seen = Some(IdRange { inside: SERVICE_UID, outside: start.uid, count: 1 });
         if role == Role::Snapshot {
-            let Some(snapshot) = self.used(name, name, site, options)? else { return Ok(None) };
-            let snapshot = snapshot.mount(Attributes::DATA, seen)?;
+            let Some(used) = self.used(name, name, site, options)? else { return Ok(None) };
+            let snapshot = used.store.mount(Attributes::DATA, seen)?;
             let (what, from) = match (label.own(), label.documents(role)) {
                 (Some(own), _) => {
                     let store = own.mount(Attributes::READ_ONLY_DATA, seen)?;
@@ -125,7 +129,8 @@ impl Upflow {
             };
             let process = Process::start_as(start)?;
             process.give(what, from)?;
-            process.give(SnapshotPart::Snapshot(name.clone()), snapshot.into_fd())?;
+            let snapshot = [snapshot.root(), used.generation.0.as_fd()];
+            process.give_with(SnapshotPart::Snapshot(name.clone()), &snapshot)?;
             return Ok(Some(process.into_process()));
         }
         let Some(below) = label.reads_below() else { return Ok(None) };
@@ -139,13 +144,13 @@ impl Upflow {
             // One that has not run yet has none: its first start has the readers' stages started again.
             if let Some(snapshot) = self.snapshots.get(lower).filter(|snapshot| snapshot.users.contains(name))
             {
-                snapshots.push(snapshot.view.root());
+                snapshots.extend([snapshot.view.root(), snapshot.generation.1.as_fd()]);
                 names.push(lower.clone());
             }
         }
         let process = Process::start_as(Start { arguments: &["--copy"], ..start })?;
         process.give(what, copies)?;
-        for (names, fds) in names.chunks(MAX_FDS).zip(snapshots.chunks(MAX_FDS)) {
+        for (names, fds) in names.chunks(MAX_FDS / 2).zip(snapshots.chunks(MAX_FDS)) {
             process.give_with(CopyPart::Snapshots(names.to_vec()), fds)?;
         }
         Ok(Some(process.into_process()))
@@ -158,7 +163,7 @@ impl Upflow {
         user: &LabelName,
         site: &Site,
         options: &Options,
-    ) -> Result<Option<&Store>, Box<dyn std::error::Error>> {
+    ) -> Result<Option<&Snapshot>, Box<dyn std::error::Error>> {
         if !self.snapshots.contains_key(name) {
             let path = below::snapshot(name, options);
             if !path.exists() {
@@ -169,11 +174,12 @@ impl Upflow {
             let context = selinux::contexts(site, &label)?.map(|contexts| contexts.files);
             let store = Store::open(&path)?.in_context(context);
             let view = store.mount(Attributes::READ_ONLY_DATA, None)?;
-            self.snapshots.insert(name.clone(), Snapshot { store, view, users: BTreeSet::new() });
+            let snapshot = Snapshot { store, view, generation: generation::make()?, users: BTreeSet::new() };
+            self.snapshots.insert(name.clone(), snapshot);
         }
         Ok(self.snapshots.get_mut(name).map(|snapshot| {
             snapshot.users.insert(user.clone());
-            &snapshot.store
+            &*snapshot
         }))
     }
 
@@ -256,7 +262,7 @@ mod tests {
     use levee_ipc::warden::Place;
     use levee_policy::Site;
     use std::fs::{self, File, Permissions};
-    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;

@@ -35,6 +35,15 @@ impl Descriptors {
         self.one().map(Channel::from_fd)
     }
 
+    /// Both of two.
+    ///
+    /// # Errors
+    /// The part has another number of them.
+    pub fn two(self) -> Result<(OwnedFd, OwnedFd), Fatal> {
+        let two: Result<[OwnedFd; 2], _> = self.0.try_into();
+        two.map(Into::into).map_err(|_| Fatal::new("take a part", "it has not two descriptors"))
+    }
+
     /// All of them.
     pub fn all(self) -> Vec<OwnedFd> {
         self.0

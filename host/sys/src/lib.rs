@@ -15,6 +15,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod code;
 pub mod creds;
+pub mod generation;
 pub mod lock;
 pub mod loopdev;
 pub mod mount;

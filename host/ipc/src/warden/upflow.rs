@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum SnapshotPart {
     /// The root of its label's store, to be read.
     Store(LabelName),
-    /// The directory for its label's snapshot.
+    /// The directory for its label's snapshot, and the number that it advances with every change (`levee_sys::generation`).
     Snapshot(LabelName),
     /// Of a label that has a kernel of its own, the stream that documents go out by: within, in the place of the snapshot; outside, in
     /// the place of the store.
@@ -27,7 +27,11 @@ impl Part for SnapshotPart {
     }
 
     fn descriptors(&self) -> usize {
-        if matches!(self, Self::Report) { 0 } else { 1 }
+        match self {
+            Self::Store(_) | Self::Documents(_) => 1,
+            Self::Snapshot(_) => 2,
+            Self::Report => 0,
+        }
     }
 
     fn is_late(&self) -> bool {
@@ -38,7 +42,7 @@ impl Part for SnapshotPart {
 /// What upflow's second stage is given and told.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum CopyPart {
-    /// Directories with the snapshots of these labels, one descriptor for each, to be read.
+    /// Directories with the snapshots of these labels, to be read: two descriptors for each, the second of the number that changes with it.
     Snapshots(Vec<LabelName>),
     /// The root of the reading label's copies, one directory for each label.
     Copies,
@@ -59,7 +63,7 @@ impl Part for CopyPart {
 
     fn descriptors(&self) -> usize {
         match self {
-            Self::Snapshots(labels) => labels.len(),
+            Self::Snapshots(labels) => 2 * labels.len(),
             Self::Copies | Self::Documents(_) => 1,
             Self::Report => 0,
         }
