@@ -13,7 +13,7 @@ use rustix::thread::{Gid, Uid};
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const FIRST: u32 = 0x7ff0_0001;

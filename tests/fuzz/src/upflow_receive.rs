@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use levee_ipc::documents::Carried;
 use levee_ipc::{Stream, decode};
+use levee_sys::generation::Writer;
 use levee_upflow::area::Area;
 use levee_upflow::mirror::Limits;
 use levee_upflow::receive::Receiver;
@@ -61,7 +62,9 @@ pub fn run(input: &[u8]) {
     let root = place.path().join("area");
     fs::create_dir(&root).expect("a directory");
     fs::write(place.path().join("canary"), "unharmed").expect("a file");
-    let area = Area::snapshot(fs::File::open(&root).expect("the area").into()).expect("an area");
+    let generation =
+        levee_sys::generation::make().and_then(|(writer, _)| Writer::of(writer)).expect("a number");
+    let area = Area::snapshot(fs::File::open(&root).expect("the area").into(), generation).expect("an area");
     let (mut guest, host) = UnixStream::pair().expect("a pair");
     host.set_nonblocking(true).expect("it does not wait");
     let mut receiver = Receiver::new(Stream::new(host.into()), area, Limits::default());
