@@ -18,7 +18,6 @@ use levee_ipc::MAX_FDS;
 use levee_ipc::warden::Role;
 use levee_ipc::warden::upflow::{CopyPart, SnapshotPart};
 use levee_policy::{LabelName, Site};
-use levee_sys::generation;
 use levee_sys::mount::{Attributes, Mount};
 use levee_sys::ns::IdRange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,8 +141,7 @@ impl Upflow {
         let (mut names, mut snapshots) = (Vec::new(), Vec::new());
         for lower in below {
             // One that has not run yet has none: its first start has the readers' stages started again.
-            if let Some(snapshot) = self.snapshots.get(lower).filter(|snapshot| snapshot.users.contains(name))
-            {
+            if let Some(snapshot) = self.snapshots.get(lower).filter(|of| of.users.contains(name)) {
                 snapshots.extend([snapshot.view.root(), snapshot.generation.1.as_fd()]);
                 names.push(lower.clone());
             }
@@ -174,7 +172,8 @@ impl Upflow {
             let context = selinux::contexts(site, &label)?.map(|contexts| contexts.files);
             let store = Store::open(&path)?.in_context(context);
             let view = store.mount(Attributes::READ_ONLY_DATA, None)?;
-            let snapshot = Snapshot { store, view, generation: generation::make()?, users: BTreeSet::new() };
+            let snapshot =
+                Snapshot { store, view, generation: levee_sys::generation::make()?, users: BTreeSet::new() };
             self.snapshots.insert(name.clone(), snapshot);
         }
         Ok(self.snapshots.get_mut(name).map(|snapshot| {
@@ -194,10 +193,9 @@ impl Upflow {
         if let Some(process) = snapshot {
             process.stop();
             // One that cannot be waited for is found when the time is looked at.
-            let ended = waits.watch(process.pidfd(), Source::Made).ok();
+            let _ended = waits.watch(process.pidfd(), Source::Made).ok();
             let until = Instant::now() + LAST_PASS;
-            let finishing = Finishing { process, _ended: ended, until };
-            self.finishing.insert(name.clone(), finishing);
+            self.finishing.insert(name.clone(), Finishing { process, _ended, until });
         }
         self.opening.remove(name);
         self.unused(name);
@@ -217,9 +215,7 @@ impl Upflow {
     /// A label is wanted: whether its last pass is in the way. If so it is cut short, since the label's first stage makes
     /// the next one, and [`Upflow::ended`] says when the label may start.
     pub fn is_in_the_way(&self, name: &LabelName) -> bool {
-        let finishing = self.finishing.get(name);
-        finishing.into_iter().for_each(|finishing| finishing.process.kill());
-        finishing.is_some()
+        self.finishing.get(name).inspect(|finishing| finishing.process.kill()).is_some()
     }
 
     /// Whether a last pass goes on: the time must be looked at.
