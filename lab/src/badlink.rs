@@ -30,7 +30,6 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Of the laboratory's own datagrams, each way: how many, and one in so long.
 const PROBES: u32 = 3_000;
 const EVERY: Duration = Duration::from_micros(250);
-const PROBE_PORT: u16 = 7_399;
 /// A number of losses may lie so many standard deviations from what was asked: one of 100,000 does not, by chance.
 const DEVIATIONS: f64 = 4.5;
 /// Of packets, lost without having been asked to.
@@ -408,7 +407,8 @@ fn one_way(
     patience: Duration,
 ) -> io::Result<Histogram<u64>> {
     let (from, to, target) = (ends[way].clone(), ends[1 - way].clone(), at[1 - way]);
-    let receiver = inside(&to, move || UdpSocket::bind((target, PROBE_PORT)))?;
+    let receiver = inside(&to, move || UdpSocket::bind((target, 0)))?;
+    let target = receiver.local_addr()?;
     let sender = inside(&from, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
     receiver.set_read_timeout(Some(patience))?;
     favoured();
@@ -418,7 +418,7 @@ fn one_way(
         for i in 0..PROBES {
             thread::sleep((first + EVERY * i).saturating_duration_since(Instant::now()));
             let now = start.elapsed().as_nanos() as u64;
-            sender.send_to(&now.to_be_bytes(), (target, PROBE_PORT))?;
+            sender.send_to(&now.to_be_bytes(), target)?;
         }
         Ok(())
     });
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn a_link_that_loses_what_it_was_not_asked_to_or_is_slower_does_not_pass_for_what_was_asked() {
         let (link, ends) = between("bb", &[asked("clean", 10.0, 0.0, 0.0)]);
-        let rules = "table inet t { chain c { type filter hook input priority 0; udp dport 7399 numgen random mod 20 0 drop; }; }";
+        let rules = "table inet t { chain c { type filter hook input priority 0; meta l4proto udp numgen random mod 20 0 drop; }; }";
         let script = format!("ip netns exec {} nft '{rules}'", ends[1].name);
         tool("sh", &["-c", &script]).expect("nft");
         let probed = link.probe("test").expect("a probe");

@@ -120,8 +120,8 @@ fn datagrams(vnet: bool) {
         .unwrap();
     let client =
         ns::in_net(bench.client.compartment.as_fd(), || UdpSocket::bind((CLIENT_INNER, 0))).unwrap().unwrap();
-    server.set_read_timeout(Some(SECOND)).unwrap();
-    client.set_read_timeout(Some(SECOND)).unwrap();
+    server.set_read_timeout(Some(10 * SECOND)).unwrap();
+    client.set_read_timeout(Some(10 * SECOND)).unwrap();
     let mut buffer = vec![0; 65_536];
     // Beyond 1,372 in fragments.
     for length in (0..1_450).step_by(7).chain([1_372, 1_373, 4_000, 20_000, 60_000]) {
@@ -144,7 +144,7 @@ fn a_burst_of_datagrams_arrives_in_order_each_as_it_was_sent() {
         };
         for (from, to) in [(CLIENT_INNER, SERVER_INNER), (CLIENT_INNER6, SERVER_INNER6)] {
             let (server, client) = (bind(&bench.server, (to, 53)), bind(&bench.client, (from, 0)));
-            server.set_read_timeout(Some(SECOND)).unwrap();
+            server.set_read_timeout(Some(10 * SECOND)).unwrap();
             for length in [1_usize, 64, 512, 1_340] {
                 for n in 0..60_u8 {
                     // Every seventh is shorter, which ends what can be put together.
