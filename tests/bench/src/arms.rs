@@ -8,6 +8,8 @@ pub const MTU: u16 = 1_400;
 pub enum Arm {
     /// The link itself, MTU 1,500.
     Bare,
+    /// No way at all: what sealing and opening alone take.
+    Aead,
     /// A vault at each end.
     Levee(Variant),
     /// The newest wireguard-go.
@@ -27,6 +29,8 @@ pub enum Variant {
     Plain,
     /// It sleeps as soon as there is nothing.
     Blocking,
+    /// An earlier program.
+    Before,
     /// This library for every suite.
     Aead(&'static str),
     /// So many labels, each with a vault of its own at both ends.
@@ -43,9 +47,11 @@ pub enum Variant {
 
 impl Arm {
     /// All, in the order of the report.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Bare,
+        Self::Aead,
         Self::Levee(Variant::Plain),
+        Self::Levee(Variant::Before),
         Self::Levee(Variant::Blocking),
         Self::WireguardGo,
         Self::Boringtun,
@@ -67,8 +73,10 @@ impl Arm {
     pub fn name(self) -> String {
         match self {
             Self::Bare => "bare".into(),
+            Self::Aead => "aead-alone".into(),
             Self::Levee(Variant::Plain) => "levee".into(),
             Self::Levee(Variant::Blocking) => "levee-blocking".into(),
+            Self::Levee(Variant::Before) => "levee-before".into(),
             Self::Levee(Variant::Aead(library)) => format!("levee-{library}"),
             Self::Levee(Variant::Labels(labels)) => format!("levee-{labels}-labels"),
             Self::Levee(Variant::Associations(count)) => format!("levee-{count}-sas"),
@@ -89,6 +97,6 @@ impl Arm {
 
     /// Whether it stands only while it is measured: what is idle beside another may cost it something.
     pub fn is_passing(self) -> bool {
-        matches!(self, Self::Levee(variant) if !matches!(variant, Variant::Plain | Variant::Blocking))
+        matches!(self, Self::Levee(variant) if !matches!(variant, Variant::Plain | Variant::Blocking | Variant::Before))
     }
 }

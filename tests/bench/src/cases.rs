@@ -125,6 +125,7 @@ impl Arm {
     /// Whether the case means something for it.
     pub fn can(self, case: Case) -> bool {
         match case {
+            _ if self == Self::Aead => case == Case::Stream,
             Case::Memory => self != Self::Bare,
             Case::Everywhere => matches!(self, Self::Levee(Variant::Plain | Variant::Labels(_))),
             Case::BadLink => matches!(self, Self::Bare | Self::Levee(Variant::Plain | Variant::Aggfrag)),
@@ -139,14 +140,14 @@ impl Arm {
             Self::Levee(variant) => {
                 matches!(variant, Variant::Aead(_) | Variant::Labels(10) | Variant::Workers(3))
             }
-            Self::Bare | Self::WireguardGo => false,
+            Self::Bare | Self::Aead | Self::WireguardGo => false,
         }
     }
 
     /// Whether the plan has it in this case.
     pub fn is_measured(self, case: Case, full: bool) -> bool {
         let main = match self {
-            Self::Levee(variant) => matches!(variant, Variant::Plain | Variant::Blocking),
+            Self::Levee(variant) => matches!(variant, Variant::Plain | Variant::Blocking | Variant::Before),
             _ => true,
         };
         let variant_too = match self {
@@ -198,11 +199,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The quick or the full one, narrowed to the arms and cases named.
+    /// The quick or the full one, narrowed to the arms and cases named; an earlier vault `before` is in it beside the present one.
     ///
     /// # Errors
     /// For a name that is none.
-    pub fn new(full: bool, rounds: Option<u32>, arms: &[String], cases: &[String]) -> io::Result<Self> {
+    pub fn new(
+        full: bool,
+        before: bool,
+        rounds: Option<u32>,
+        arms: &[String],
+        cases: &[String],
+    ) -> io::Result<Self> {
         let unknown = |what: &str, name: &str, known: Vec<String>| {
             io::Error::other(format!("there is no {what} {name}: {}", known.join(", ")))
         };
@@ -224,7 +231,9 @@ impl Plan {
                     .into_iter()
                     // An arm that is asked for by name is measured in every case that it can be.
                     .filter(|arm| {
-                        if arms.is_empty() {
+                        if *arm == Arm::Levee(Variant::Before) {
+                            before && arm.can(case) && arm.is_measured(case, full)
+                        } else if arms.is_empty() {
                             arm.is_measured(case, full)
                         } else {
                             arms.contains(&arm.name()) && arm.can(case)

@@ -9,6 +9,7 @@
 //! Begin reading with `cases.rs` and `arms.rs`.
 #![forbid(unsafe_code)]
 
+mod alone;
 mod arms;
 mod badlink;
 mod cases;
@@ -87,6 +88,9 @@ struct Run {
     /// The vault's program
     #[arg(long)]
     vault: Option<PathBuf>,
+    /// An earlier program of the vault, of the same interfaces, which is measured beside as `levee-before`
+    #[arg(long)]
+    before: Option<PathBuf>,
     /// Stop after this many seconds, to go on at the next call; the exit status is then 3
     #[arg(long)]
     budget: Option<u64>,
@@ -123,7 +127,7 @@ fn measure(run: &Run) -> io::Result<ExitCode> {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
     }
     let end = run.budget.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let plan = Plan::new(run.full, run.rounds, &run.arms, &run.cases)?;
+    let plan = Plan::new(run.full, run.before.is_some(), run.rounds, &run.arms, &run.cases)?;
     let mut log = Log::open(&run.out)?;
     let done: BTreeSet<_> = log.samples().iter().map(Sample::key).collect();
     let todo: Vec<_> = plan.trials(log.seed()).filter(|trial| !done.contains(&trial.key())).collect();
@@ -137,7 +141,7 @@ fn measure(run: &Run) -> io::Result<ExitCode> {
     if !todo.is_empty() {
         let vault = run.vault.clone().map_or_else(beside, Ok)?;
         let wanted: BTreeSet<_> = todo.iter().map(|trial| trial.arm).collect();
-        let mut stand = Stand::build(&wanted, &vault, run.peers.as_deref())?;
+        let mut stand = Stand::build(&wanted, &vault, run.before.as_deref(), run.peers.as_deref())?;
         log.environment(&stand)?;
         let total = todo.len();
         for (n, trial) in todo.into_iter().enumerate() {

@@ -176,6 +176,8 @@ struct Row {
     of_wireguard: Option<Spread>,
     /// Ratio to a plain vault in the same round.
     of_plain: Option<Spread>,
+    /// Ratio to the AEAD alone in the same round.
+    of_aead: Option<Spread>,
 }
 
 #[derive(Debug, Serialize)]
@@ -210,7 +212,7 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
         for figure in case.figures() {
             let of = |arm| values(samples, case, arm, figure);
             let (bare, wireguard) = (of(Arm::Bare), of(Arm::WireguardGo));
-            let plain = of(Arm::Levee(Variant::Plain));
+            let (plain, aead) = (of(Arm::Levee(Variant::Plain)), of(Arm::Aead));
             for arm in Arm::ALL {
                 let ours = of(arm);
                 let Some(value) = Spread::of(&ours.values().copied().collect::<Vec<_>>()) else { continue };
@@ -223,6 +225,7 @@ fn rows(samples: &[Sample]) -> Vec<Row> {
                     of_bare: ratio(&ours, &bare).filter(|_| arm != Arm::Bare),
                     of_wireguard: ratio(&ours, &wireguard).filter(|_| arm != Arm::WireguardGo),
                     of_plain: ratio(&ours, &plain).filter(|_| arm != Arm::Levee(Variant::Plain)),
+                    of_aead: ratio(&ours, &aead).filter(|_| arm != Arm::Aead),
                 });
             }
         }
@@ -241,6 +244,30 @@ pub fn write(directory: &Path) -> io::Result<()> {
     let page = page(&results).map_err(io::Error::other)?;
     fs::write(directory.join("results.json"), serde_json::to_string_pretty(&results)? + "\n")?;
     fs::write(directory.join("report.md"), page)
+}
+
+/// What a stream costs beside what the AEAD alone takes for it, and beside wireguard-go.
+fn processor_time(page: &mut String, rows: &[&Row]) -> std::fmt::Result {
+    writeln!(page, "### Its processor seconds per GB, as ratios\n")?;
+    writeln!(page, "`aead-alone` seals and opens packets as the stream's, by one thread. Less is better.\n")?;
+    writeln!(
+        page,
+        "| arm | whole host, of the AEAD alone | of wireguard-go | tunnel processes, of the AEAD alone | of wireguard-go |"
+    )?;
+    writeln!(page, "|---|---:|---:|---:|---:|")?;
+    for arm in Arm::ALL {
+        let cell = |figure: &str| rows.iter().find(|row| row.arm == arm.name() && row.figure == figure);
+        let Some(host) = cell("host_cpu").filter(|row| row.of_aead.is_some()) else { continue };
+        write!(page, "| {} |", arm.name())?;
+        for row in [Some(host), cell("tunnel_cpu")] {
+            let show = |ratio: fn(&Row) -> Option<Spread>| {
+                row.and_then(|row| ratio(row)).map_or(String::new(), Spread::show)
+            };
+            write!(page, " {} | {} |", show(|row| row.of_aead), show(|row| row.of_wireguard))?;
+        }
+        writeln!(page)?;
+    }
+    writeln!(page)
 }
 
 fn page(results: &Results<'_>) -> Result<String, std::fmt::Error> {
@@ -291,6 +318,9 @@ fn page(results: &Results<'_>) -> Result<String, std::fmt::Error> {
         }
         let sense = if main.more { "more" } else { "less" };
         writeln!(page, "\nThe ratios are of the first column, of which {sense} is better.\n")?;
+        if rows.iter().any(|row| row.of_aead.is_some()) {
+            processor_time(&mut page, &rows)?;
+        }
     }
     if !results.failed.is_empty() {
         writeln!(page, "## What could not be measured\n")?;

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use levee_sys::ns;
 
-use crate::arms::{Arm, MTU};
+use crate::alone;
+use crate::arms::{Arm, MTU, Variant};
 use crate::badlink::{self, BadLink};
 use crate::cases::{self, Case};
 use crate::link::{self, CLIENT, Link, SERVER};
@@ -19,6 +20,7 @@ use crate::{peers, vaults};
 pub struct Stand {
     standing: BTreeMap<Arm, Tunnel>,
     vault: PathBuf,
+    before: Option<PathBuf>,
     programs: peers::Programs,
     link: Link,
 }
@@ -28,11 +30,17 @@ impl Stand {
     ///
     /// # Errors
     /// The tunnel that could not be built, and why.
-    pub fn build(wanted: &BTreeSet<Arm>, vault: &Path, programs: Option<&Path>) -> io::Result<Self> {
+    pub fn build(
+        wanted: &BTreeSet<Arm>,
+        vault: &Path,
+        before: Option<&Path>,
+        programs: Option<&Path>,
+    ) -> io::Result<Self> {
         let link = Link::new()?;
         let programs = peers::Programs::new(programs);
-        let mut stand = Self { standing: BTreeMap::new(), vault: vault.into(), programs, link };
-        for arm in wanted.iter().filter(|arm| !arm.is_passing()) {
+        let before = before.map(Into::into);
+        let mut stand = Self { standing: BTreeMap::new(), vault: vault.into(), before, programs, link };
+        for arm in wanted.iter().filter(|arm| !arm.is_passing() && **arm != Arm::Aead) {
             let tunnel = stand.tunnel(*arm)?;
             stand.standing.insert(*arm, tunnel);
         }
@@ -65,10 +73,18 @@ impl Stand {
 
     fn tunnel_over(&self, arm: Arm, place: peers::Place) -> io::Result<Tunnel> {
         let built = match arm {
+            Arm::Aead => Err(io::Error::other("it carries nothing")),
             Arm::Bare => Ok(Tunnel {
                 way: Way { servers: vec![place.outer.0], processes: Vec::new() },
                 ..Tunnel::default()
             }),
+            Arm::Levee(Variant::Before) => {
+                let program = self
+                    .before
+                    .as_ref()
+                    .ok_or_else(|| io::Error::other("name the earlier program of the vault by --before"))?;
+                vaults::build(&self.link, program, Variant::Plain, place)
+            }
             Arm::Levee(variant) => vaults::build(&self.link, &self.vault, variant, place),
             Arm::WireguardGo => self.programs.wireguard(&self.link, "wireguard", place),
             Arm::Boringtun => self.programs.wireguard(&self.link, "boringtun-cli", place),
@@ -89,6 +105,9 @@ impl Stand {
     /// # Errors
     /// When nothing could be measured.
     pub fn measure(&mut self, arm: Arm, case: Case) -> io::Result<BTreeMap<String, f64>> {
+        if arm == Arm::Aead {
+            return alone::measure();
+        }
         let passing;
         let tunnel = match self.standing.get(&arm).filter(|_| case != Case::BadLink) {
             Some(tunnel) => tunnel,
