@@ -83,7 +83,7 @@ impl Stand {
                     .before
                     .as_ref()
                     .ok_or_else(|| io::Error::other("name the earlier program of the vault by --before"))?;
-                vaults::build(&self.link, program, Variant::Plain, place)
+                vaults::build(&self.link, program, Variant::Before, place)
             }
             Arm::Levee(variant) => vaults::build(&self.link, &self.vault, variant, place),
             Arm::WireguardGo => self.programs.wireguard(&self.link, "wireguard", place),

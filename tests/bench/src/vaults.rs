@@ -258,7 +258,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
     let (mut mtu, mut aggregation, mut agree) = (place.mtu, None, false);
     let mut arguments: Vec<&str> = Vec::new();
     match variant {
-        Variant::Plain => {}
+        Variant::Plain | Variant::Before => {}
         Variant::Blocking => arguments.extend(["--poll", "0"]),
         Variant::Aead(library) => arguments.extend(["--aead", library]),
         Variant::Labels(count) => labels = count,
