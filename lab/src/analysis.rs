@@ -421,7 +421,7 @@ fn cell(m: &Manifest, samples: &[&Sample], seed: u64) -> Option<Cell> {
 
 /// The arm of an experiment with that drive.
 fn arm_of(e: &Experiment, path: Path, mediation: Mediation, session: Home) -> Option<&str> {
-    let d = Drive { path, mediation, session };
+    let d = Drive { path, mediation, session, before: false };
     e.arms.iter().find(|a| a.drive == d).map(|a| a.name.as_str())
 }
 

@@ -107,6 +107,9 @@ pub struct Drive {
     pub mediation: Mediation,
     /// Where the session is.
     pub session: Home,
+    /// By levee's earlier programs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub before: bool,
 }
 
 impl Drive {
@@ -312,6 +315,23 @@ impl Experiment {
             }
         }
         Ok(e)
+    }
+
+    /// Has levee's arms of a form a second time, by earlier programs.
+    pub fn beside_before(&mut self, form: &str) {
+        let Some(form) = self.forms.get_mut(form) else { return };
+        let is_of = |arm: &Arm| form.arms.as_ref().is_none_or(|names| names.contains(&arm.name));
+        let twin = |arm: &Arm| Arm {
+            name: format!("{}, before", arm.name),
+            drive: Drive { before: true, ..arm.drive },
+            ..arm.clone()
+        };
+        let twins: Vec<Arm> =
+            self.arms.iter().filter(|arm| arm.drive.needs_levee() && is_of(arm)).map(twin).collect();
+        if let Some(names) = &mut form.arms {
+            names.extend(twins.iter().map(|arm| arm.name.clone()));
+        }
+        self.arms.extend(twins);
     }
 
     /// The arm all others are compared with.

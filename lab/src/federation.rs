@@ -10,7 +10,7 @@
 //! forwards anything for another.
 
 use crate::netns::{Namespace, tool};
-use crate::operate::{Up, programs, text, wait_for};
+use crate::operate::{Up, text, wait_for};
 use crate::role::Role;
 use crate::server::Server;
 use crate::tools::within;
@@ -116,12 +116,11 @@ impl Second {
     pub(crate) fn start(
         part: &str,
         namespace: Namespace,
-        site: &str,
+        (levee, site): (&Path, &str),
         ends: [&Namespace; 2],
         directory: &Path,
     ) -> io::Result<Second> {
         let [first, workstation] = ends;
-        let levee = programs()?.join("levee");
         let between = Namespace::new(&format!("{part}e"))?;
         reach([workstation, &namespace], [OUTSIDE[1], SECOND.outer], ["second", OUTER])?;
         reach([first, &between], [FIRST.outer, ETCD], ["etcd", "first"])?;
@@ -135,9 +134,9 @@ impl Second {
         let (file, own) = (text(&directory.join("second.toml")), text(&own));
         fs::write(&file, site)?;
         for what in ["server", "auditor"] {
-            tool(&text(&levee), &["enrol", what, &file, "--state", &own])?;
+            tool(&text(levee), &["enrol", what, &file, "--state", &own])?;
         }
-        let server = Up::start(levee, &namespace, directory, "second", &[&file, "--state", &own])?;
+        let server = Up::start(levee.into(), &namespace, directory, "second", &[&file, "--state", &own])?;
         Ok(Second { server, _etcd: etcd, _between: between, namespace })
     }
 

@@ -20,7 +20,7 @@ use crate::processes::{below, descendants, name, processes, running};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::server::{Server, give_pool, serve_as};
-use crate::site::{Signed, USER};
+use crate::site::{Beside, Signed, USER};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -219,7 +219,7 @@ fn wake(ns: &Path, server: Ipv4Addr, modes: &[(Mediation, u16)], answered: bool)
 }
 
 impl Levee {
-    /// Brings the site up with the services that the arms need, and signs on. With arms whose session another server holds
+    /// Brings the site up with the services that the arms need, by levee's `programs` if not those beside this one, and signs on. With arms whose session another server holds
     /// (all of them are, or none) it has two servers.
     ///
     /// # Errors
@@ -229,6 +229,7 @@ impl Levee {
         congestion: &str,
         group: Option<&Group>,
         variant: Variant,
+        programs: Option<&Path>,
     ) -> io::Result<Levee> {
         let modes: Vec<(Mediation, u16)> =
             MODES.into_iter().filter(|(m, _)| drives.iter().any(|d| d.mediation == *m)).collect();
@@ -244,14 +245,11 @@ impl Levee {
         let signed = if is_elsewhere {
             let first = (Namespace::new(&format!("{part}f"))?, &*file(&SECOND.as_peer(), &FIRST, false));
             let second = (serving, &*file(&FIRST.as_peer(), &SECOND, true));
-            Signed::start_federated(part, first, second, LABEL)?
+            let beside = Beside { second: Some(second), vault: variant.vault, programs, ..Beside::default() };
+            Signed::bring_up(part, first, LABEL, beside)?
         } else {
-            match variant.vault {
-                Some(vault) => {
-                    Signed::start_with_vault(part, serving, &file("", &FIRST, true), LABEL, vault)?
-                }
-                None => Signed::start(part, serving, &file("", &FIRST, true), LABEL)?,
-            }
+            let beside = Beside { vault: variant.vault, programs, ..Beside::default() };
+            Signed::bring_up(part, (serving, &file("", &FIRST, true)), LABEL, beside)?
         };
         let mut l = Levee {
             places: BTreeMap::new(),

@@ -105,6 +105,9 @@ struct Run {
     /// Where to keep the run
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Of an experiment: measure levee's arms also by the earlier programs in this directory, which know the same site file
+    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
+    before: Option<PathBuf>,
     /// Seed of the order of trials; random when absent, kept in the manifest
     #[arg(long)]
     seed: Option<u64>,
@@ -301,8 +304,8 @@ fn study_of(name: &str) -> io::Result<Option<Study>> {
 }
 
 fn run_study(r: &Run, study: &Study, form: &str) -> io::Result<ExitCode> {
-    if r.layout.is_some() || r.two_minutes || r.wait.is_some() {
-        return Err(io::Error::other("a study has no layouts and no waits"));
+    if r.layout.is_some() || r.two_minutes || r.wait.is_some() || r.before.is_some() {
+        return Err(io::Error::other("a study has no layouts, no waits and no earlier programs"));
     }
     let stamp: String = levee_lab::host::now().chars().filter(char::is_ascii_alphanumeric).collect();
     let dir = match (&r.out, r.resume) {
@@ -348,7 +351,7 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         (None, Some(_)) => return Err(io::Error::other("an experiment's link cannot be a bad one")),
         (None, None) => {}
     }
-    let e = if r.name.ends_with(".toml") {
+    let mut e = if r.name.ends_with(".toml") {
         let text = std::fs::read_to_string(&r.name)
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", r.name)))?;
         Experiment::parse(&text).map_err(|e| format!("{}: {e}", r.name))
@@ -373,7 +376,11 @@ fn run(r: &Run) -> io::Result<ExitCode> {
             (common.closer, common.wait) = (Closer::Client, wait);
         }
         let seed = r.seed.unwrap_or_else(|| rand::rngs::StdRng::from_os_rng().random());
+        if r.before.is_some() {
+            e.beside_before(form);
+        }
         let mut m = run::create(&dir, &e, form, seed, common)?;
+        m.before.clone_from(&r.before);
         if let Some(layout) = r.layout {
             m.form.layouts = vec![layout];
         }

@@ -87,7 +87,11 @@ pub(crate) fn text(path: &Path) -> String {
 /// Where levee's programs are: beside this one.
 pub(crate) fn programs() -> io::Result<PathBuf> {
     let exe = std::env::current_exe()?;
-    let dir = exe.parent().unwrap_or(Path::new("/")).to_path_buf();
+    programs_in(exe.parent().unwrap_or(Path::new("/")))
+}
+
+/// The same, of a directory that should have them.
+pub(crate) fn programs_in(dir: &Path) -> io::Result<PathBuf> {
     for p in [
         "levee",
         "levee-warden",
@@ -99,10 +103,10 @@ pub(crate) fn programs() -> io::Result<PathBuf> {
         "levee-tpe",
     ] {
         if !dir.join(p).exists() {
-            return Err(io::Error::other(format!("{p} is not beside levee-lab")));
+            return Err(io::Error::other(format!("{p} is not in {}", dir.display())));
         }
     }
-    Ok(dir)
+    dir.canonicalize()
 }
 
 /// The same programs in a directory of their own, but with another one in the vault's place.

@@ -15,6 +15,9 @@ pub enum Home {
     Elsewhere,
 }
 
+/// One of levee's sites of a run: who holds the session, and whether it is of the earlier programs.
+pub type Site = (Home, bool);
+
 /// Where an arm's client runs, and what it talks to.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -28,6 +31,6 @@ pub struct Place {
     pub server: u32,
     /// Whether the path is levee's tunnel, whose losses its own counters show.
     pub tunnel: bool,
-    /// Whether levee takes part, and which of its sites, by who holds the session: then that site's processes' time is the arm's.
-    pub levee: Option<Home>,
+    /// Whether levee takes part, and which of its sites: then that site's processes' time is the arm's.
+    pub levee: Option<Site>,
 }

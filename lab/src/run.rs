@@ -70,6 +70,7 @@ pub fn create(
         rules: Rules { reruns: if form_name == "quick" { 1 } else { 2 }, ..Rules::default() },
         absent: Vec::new(),
         common,
+        before: None,
     };
     Ok(m)
 }
@@ -468,7 +469,8 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
     netns::sweep()?;
     let earlier = samples(dir)?;
     let form = m.form.clone();
-    let mut stand = Stand::build(&m.experiment.arms_of(&form), &form.layouts, &m.common.congestion)?;
+    let mut stand =
+        Stand::build(&m.experiment.arms_of(&form), &form.layouts, &m.common.congestion, m.before.as_deref())?;
     if earlier.is_empty() {
         m.absent.retain(|(arm, _)| stand.absent.iter().all(|(a, _)| a != arm));
         m.absent.extend_from_slice(&stand.absent);

@@ -5,6 +5,7 @@ use crate::design::Layout;
 use crate::experiment::{Experiment, Form};
 use crate::workload::{Kind, Outcome};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Version of every file of a run. It rises when a field changes its meaning or goes; a new field does not raise it.
@@ -52,6 +53,9 @@ pub struct Manifest {
     pub absent: Vec<(String, String)>,
     /// Who closes first, congestion control, write and datagram sizes: common to all trials.
     pub common: Common,
+    /// Where levee's earlier programs were, if they were measured beside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<PathBuf>,
 }
 
 impl Manifest {

@@ -4,7 +4,7 @@
 use crate::badlink::{Asked, BadLink};
 use crate::federation::{OUTER, OUTSIDE, Second};
 use crate::netns::{Namespace, tool};
-use crate::operate::{Removed, Up, programs, programs_with, text, told, wait_for};
+use crate::operate::{Removed, Up, programs, programs_in, programs_with, text, told, wait_for};
 use crate::processes::{descendants, name, processes};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,18 +18,20 @@ const PASSWORD: &str = "measured only in the laboratory";
 
 /// What a site has beside a server and a workstation on a plain link.
 #[derive(Default)]
-struct Beside<'a> {
+pub(crate) struct Beside<'a> {
     /// What the link can be.
-    links: Option<&'a [Asked]>,
-    /// A second server's namespace and site file.
-    second: Option<(Namespace, &'a str)>,
+    pub(crate) links: Option<&'a [Asked]>,
+    /// A second server's namespace and site file: the workstation reaches it over a link of its own. The person signs on at the first.
+    pub(crate) second: Option<(Namespace, &'a str)>,
     /// Another program in the place of levee-vault.
-    vault: Option<&'a str>,
+    pub(crate) vault: Option<&'a str>,
+    /// Where levee's programs are, if not beside this one.
+    pub(crate) programs: Option<&'a Path>,
 }
 
 /// Signs the person on at the workstation of the site in this directory, at a label; process 1 of the session's compartment there.
-fn sign_on(directory: &Path, label: &str) -> io::Result<u32> {
-    let (tpe, socket) = (programs()?.join("levee-tpe"), directory.join("ws1").join("tpe.sock"));
+fn sign_on(programs: &Path, directory: &Path, label: &str) -> io::Result<u32> {
+    let (tpe, socket) = (programs.join("levee-tpe"), directory.join("ws1").join("tpe.sock"));
     told(&tpe, &["login", USER, "--password-stdin"], &socket, PASSWORD)?;
     told(&tpe, &["level", label], &socket, "")?;
     wait_for("the session's compartment", || {
@@ -48,6 +50,8 @@ pub(crate) struct Signed {
     pub(crate) second: Option<Second>,
     /// What lies between them, where it is no plain link.
     pub(crate) link: Option<BadLink>,
+    /// Where the programs are that it runs as.
+    programs: PathBuf,
     /// The workstation's and the server's.
     pub(crate) namespaces: [Namespace; 2],
     /// Everything that the run leaves on the disk, and part of the command line of each of its processes.
@@ -80,38 +84,15 @@ impl Signed {
         Signed::bring_up(part, (server, site), label, Beside { links, ..Beside::default() })
     }
 
-    /// The same with another program as every vault.
+    /// The same with what is asked for besides.
     ///
     /// # Errors
     /// As for [`Signed::start`], or there is no such program.
-    pub(crate) fn start_with_vault(
-        part: &str,
-        server: Namespace,
-        site: &str,
-        label: &str,
-        vault: &str,
-    ) -> io::Result<Signed> {
-        Signed::bring_up(part, (server, site), label, Beside { vault: Some(vault), ..Beside::default() })
-    }
-
-    /// The same with a second server of the site, which the workstation reaches over a link of its own. The person signs on at the first.
-    ///
-    /// # Errors
-    /// As for [`Signed::start`].
-    pub(crate) fn start_federated(
-        part: &str,
-        first: (Namespace, &str),
-        second: (Namespace, &str),
-        label: &str,
-    ) -> io::Result<Signed> {
-        Signed::bring_up(part, first, label, Beside { second: Some(second), ..Beside::default() })
-    }
-
-    fn bring_up(
+    pub(crate) fn bring_up(
         part: &str,
         (server, site): (Namespace, &str),
         label: &str,
-        Beside { links, second, vault }: Beside<'_>,
+        Beside { links, second, vault, programs: from }: Beside<'_>,
     ) -> io::Result<Signed> {
         let directory = Removed(std::env::temp_dir().join(format!("levlab{}{part}", process::id())));
         fs::create_dir(&directory.0)?;
@@ -119,12 +100,17 @@ impl Signed {
         let workstation = Namespace::new(&format!("{part}w"))?;
         let link = BadLink::or_plain(&server, &workstation, OUTSIDE, OUTER, links)?;
         fs::write(path("site.toml"), site)?;
-        let programs = vault.map_or_else(programs, |vault| programs_with(vault, path("programs")))?;
+        let programs = match (vault, from) {
+            (Some(vault), _) => programs_with(vault, path("programs"))?,
+            (None, Some(from)) => programs_in(from)?,
+            (None, None) => programs()?,
+        };
         let (levee, state) = (programs.join("levee"), text(&path("state")));
         let file = text(&path("site.toml"));
         tool(&text(&levee), &["enrol", "all", &file, "--state", &state])?;
         told(&levee, &["user", "add", "--state", &state, &file, USER], &path("none"), PASSWORD)?;
-        let start = |(space, site)| Second::start(part, space, site, [&server, &workstation], &directory.0);
+        let start =
+            |(space, site)| Second::start(part, space, (&levee, site), [&server, &workstation], &directory.0);
         let second = second.map(start).transpose()?;
         let server_up =
             Up::start(levee.clone(), &server, &directory.0, "server", &[&file, "--state", &state])?;
@@ -135,12 +121,13 @@ impl Signed {
         let own_state = text(&path("ws1-state"));
         let workstation_args = ["--workstation", &bundle, "--state", &own_state];
         let workstation_up = Up::start(levee, &workstation, &directory.0, "ws1", &workstation_args)?;
-        let session = sign_on(&directory.0, label)?;
+        let session = sign_on(&programs, &directory.0, label)?;
         Ok(Signed {
             _workstation: workstation_up,
             server: server_up,
             second,
             link,
+            programs,
             namespaces: [workstation, server],
             directory,
             session,
@@ -152,7 +139,7 @@ impl Signed {
     /// # Errors
     /// When levee refuses.
     pub(crate) fn sign_off(&self) -> io::Result<f64> {
-        let (tpe, socket) = (programs()?.join("levee-tpe"), self.directory.0.join("ws1").join("tpe.sock"));
+        let (tpe, socket) = (self.programs.join("levee-tpe"), self.directory.0.join("ws1").join("tpe.sock"));
         let since = Instant::now();
         told(&tpe, &["logout"], &socket, "")?;
         Ok(since.elapsed().as_secs_f64())
@@ -165,7 +152,7 @@ impl Signed {
     pub(crate) fn sign_on_again(&mut self, label: &str) -> io::Result<()> {
         let before = PathBuf::from(format!("/proc/{}", self.session));
         wait_for("the session's compartment to end", || (!before.exists()).then_some(()))?;
-        self.session = sign_on(&self.directory.0, label)?;
+        self.session = sign_on(&self.programs, &self.directory.0, label)?;
         Ok(())
     }
 

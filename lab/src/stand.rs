@@ -7,14 +7,14 @@ use crate::experiment::{Arm, Drive, Path};
 use crate::host::processors;
 use crate::levee::{Levee, Variant};
 use crate::netns::{Group, Namespace, pin_congestion};
-use crate::place::{Home, Place};
+use crate::place::{Home, Place, Site};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::server::{Server, give_pool, serve_as, usable};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 
 /// First port of a server; each layout has two of its own.
 const PORT: u16 = 12_865;
@@ -49,11 +49,15 @@ fn target(layout: Layout, server: Ipv4Addr) -> Target {
     Target { all: SocketAddr::from((server, port)), close: SocketAddr::from((server, port + 1)) }
 }
 
+/// The site of levee's that an arm needs.
+fn site_of(drive: Drive) -> Site {
+    (drive.session, drive.before)
+}
+
 /// Everything that stands during a run. Fields drop in order: servers, then groups, then namespaces.
 #[derive(Debug)]
 pub struct Stand {
-    /// By who holds the session: a site with one server, and one with two.
-    levees: BTreeMap<Home, Levee>,
+    levees: BTreeMap<Site, Levee>,
     /// Arms that could not be built here, and why.
     pub absent: Vec<(String, String)>,
     tools: Vec<Server>,
@@ -79,7 +83,12 @@ impl Stand {
     ///
     /// # Errors
     /// Which step failed; what was made until then is removed.
-    pub fn build(arms: &[&Arm], layouts: &[Layout], congestion: &str) -> io::Result<Stand> {
+    pub fn build(
+        arms: &[&Arm],
+        layouts: &[Layout],
+        congestion: &str,
+        before: Option<&FilePath>,
+    ) -> io::Result<Stand> {
         let client = Namespace::new("c")?;
         let here = Namespace::new("s")?;
         let elsewhere = Namespace::new("t")?;
@@ -102,15 +111,22 @@ impl Stand {
             here,
             elsewhere,
         };
-        for (session, part) in [(Home::Here, ""), (Home::Elsewhere, "f")] {
-            let wanting = || arms.iter().filter(|a| a.drive.needs_levee() && a.drive.session == session);
+        let sites = [
+            ((Home::Here, false), ""),
+            ((Home::Elsewhere, false), "f"),
+            ((Home::Here, true), "b"),
+            ((Home::Elsewhere, true), "bf"),
+        ];
+        for (site, part) in sites {
+            let wanting = || arms.iter().filter(|a| a.drive.needs_levee() && site_of(a.drive) == site);
             let drives: Vec<Drive> = wanting().map(|a| a.drive).collect();
             if drives.is_empty() {
                 continue;
             }
             let variant = Variant { part, ..Variant::default() };
-            match Levee::start(&drives, congestion, stand.server_group.as_ref(), variant) {
-                Ok(l) => drop(stand.levees.insert(session, l)),
+            let programs = before.filter(|_| site.1);
+            match Levee::start(&drives, congestion, stand.server_group.as_ref(), variant, programs) {
+                Ok(l) => drop(stand.levees.insert(site, l)),
                 Err(e) => {
                     let why = format!("levee did not come up here: {e}");
                     stand.absent.extend(wanting().map(|a| (a.name.clone(), why.clone())));
@@ -173,15 +189,15 @@ impl Stand {
             with_parent: true,
         };
         if arm.drive.needs_levee() {
-            let l = self.levees.get(&arm.drive.session);
+            let site = site_of(arm.drive);
+            let l = self.levees.get(&site);
             let l = l.ok_or_else(|| io::Error::other("levee is not up"))?;
             l.keep_services_on(server_cpu)?;
             let (netns, target, server) = l.place(arm.drive)?;
             let tunnel = arm.drive.path == Path::Tunnel;
             // a session has the one address that levee gives it, and its selectors let no other pass
             let sources = if tunnel { Vec::new() } else { l.sources.clone() };
-            let levee = Some(arm.drive.session);
-            return Ok(Place { role: role(netns), target, sources, server, tunnel, levee });
+            return Ok(Place { role: role(netns), target, sources, server, tunnel, levee: Some(site) });
         }
         if arm.tool.is_some() {
             keep_on(self.tools.iter().map(Server::id), server_cpu)?;
@@ -214,9 +230,10 @@ impl Stand {
         self.levee_of(place)?.tunnel().ok()
     }
 
-    /// levee's sites that stand, by who holds the session, where a session is used.
+    /// levee's sites that stand, of the present programs and by who holds the session, where a session is used.
     pub fn sites(&self) -> Vec<Home> {
-        self.levees.iter().filter(|(_, levee)| levee.has_session()).map(|(home, _)| *home).collect()
+        let used = self.levees.iter().filter(|((_, before), levee)| !before && levee.has_session());
+        used.map(|((home, _), _)| *home).collect()
     }
 
     /// Has the session of a site end ([`Levee::end`]); seconds until that was acknowledged.
@@ -224,7 +241,7 @@ impl Stand {
     /// # Errors
     /// What went wrong.
     pub fn end(&mut self, site: Home) -> io::Result<f64> {
-        let levee = self.levees.get_mut(&site);
+        let levee = self.levees.get_mut(&(site, false));
         levee.ok_or_else(|| io::Error::other("levee is not up"))?.end()
     }
 

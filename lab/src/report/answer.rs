@@ -111,7 +111,9 @@ pub fn sentences(run: &Run) -> Vec<String> {
         ));
     }
     let ran = read::arms(run);
-    let arms = || run.manifest.experiment.arms.iter().filter(|arm| ran.contains(&arm.name));
+    // What earlier programs did is set beside the present ones in a table of its own.
+    let all = run.manifest.experiment.arms.iter().filter(|arm| !arm.drive.before);
+    let arms = || all.clone().filter(|arm| ran.contains(&arm.name));
     // The tunnel first, which is what most readers came for.
     let mut plain: Vec<&Arm> = arms().filter(|arm| !arm.baseline && is_plain(arm)).collect();
     plain.sort_by_key(|arm| (arm.drive.path != Path::Tunnel, arm.drive.session != Home::Here));
@@ -133,11 +135,12 @@ pub fn sentences(run: &Run) -> Vec<String> {
         }
         clause(&told).map(|clause| sentence(&format!("{start}: {clause}.")))
     };
-    for (arm, base) in told::mediated(run).into_iter().filter(|(arm, _)| arm.drive.session == Home::Here) {
+    let here = |(arm, _): &(&Arm, &Arm)| arm.drive.session == Home::Here && !arm.drive.before;
+    for (arm, base) in told::mediated(run).into_iter().filter(here) {
         let path = if arm.drive.path == Path::Tunnel { "behind the tunnel" } else { "on a link" };
         out.extend(adds(base, arm, &format!("{path}, {}", mode(arm.drive.mediation))));
     }
-    for (arm, base) in told::elsewhere(run) {
+    for (arm, base) in told::elsewhere(run).into_iter().filter(|(arm, _)| !arm.drive.before) {
         out.extend(adds(base, arm, &format!("{}, beside the first server's own", words(arm))));
     }
     if out.is_empty() {

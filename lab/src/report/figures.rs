@@ -5,7 +5,7 @@ use super::plots::{self, Figure, Line};
 use super::read::{arms, few_words_of, in_words};
 use crate::analysis::{Effect, time_per_unit};
 use crate::design::Layout;
-use crate::experiment::{Mediation, Path, Unit, Use};
+use crate::experiment::{Drive, Mediation, Path, Unit, Use};
 use crate::place::Home;
 use crate::sample::Sample;
 use crate::workload::Latency;
@@ -142,19 +142,17 @@ pub fn loads(run: &Run) -> Vec<Figure> {
 pub fn interactions(run: &Run, unit: &Unit, layout: Layout) -> Vec<Figure> {
     let e = &run.manifest.experiment;
     let ran = arms(run);
-    let time =
-        |path: Path, mediation: Mediation, session: Home| {
-            let arm = e.arms.iter().find(|a| {
-                a.drive.path == path && a.drive.mediation == mediation && a.drive.session == session
-            })?;
-            let colour = ran.iter().position(|a| *a == arm.name)?;
-            let cell =
-                run.summary.cells.iter().find(|c| {
-                    c.workload == unit.id && c.layout == layout && c.arm == arm.name && c.copy == 0
-                })?;
-            let ns = time_per_unit(unit.kind, cell.percentiles[2]);
-            Some((colour, if unit.kind.is_bulk() { ns } else { ns / 1e3 }))
-        };
+    let time = |path: Path, mediation: Mediation, session: Home| {
+        let arm = e.arms.iter().find(|a| a.drive == Drive { path, mediation, session, before: false })?;
+        let colour = ran.iter().position(|a| *a == arm.name)?;
+        let cell = run
+            .summary
+            .cells
+            .iter()
+            .find(|c| c.workload == unit.id && c.layout == layout && c.arm == arm.name && c.copy == 0)?;
+        let ns = time_per_unit(unit.kind, cell.percentiles[2]);
+        Some((colour, if unit.kind.is_bulk() { ns } else { ns / 1e3 }))
+    };
     let mut by_path = Vec::new();
     let mut by_session = Vec::new();
     for mode in Mediation::ALL {

@@ -245,9 +245,12 @@ pub fn set_up(run: &Run) -> Markup {
     let drives: Vec<_> =
         run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).map(|a| a.drive).collect();
     let has = |path: Path, mediated: bool, session: Home| {
-        drives
-            .iter()
-            .any(|d| d.path == path && (d.mediation != Mediation::None) == mediated && d.session == session)
+        drives.iter().any(|d| {
+            !d.before
+                && d.path == path
+                && (d.mediation != Mediation::None) == mediated
+                && d.session == session
+        })
     };
     let mut d = Drawing { rows: Vec::new(), y: 10 };
     let here = ("namespace", "levee-lab serve, a plain daemon");

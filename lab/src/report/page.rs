@@ -140,6 +140,10 @@ fn sections(run: &Run) -> Vec<Section> {
         Section::open("set-up", "The set-up", set_up(run)),
         Section::folded("effects", "Every effect", effects(run)),
     ];
+    if m.before.is_some() {
+        let earlier = tables::earlier(run, first_layout);
+        all.push(Section::open("earlier", "Beside the earlier programs", earlier));
+    }
     if let Some(p) = &paper {
         let beside = beside(run, p, first_layout);
         all.push(Section::folded("paper", "The paper's tables beside ours", beside));

@@ -59,7 +59,7 @@ pub fn in_words(run: &Run, name: &str) -> String {
 
 /// An arm in few words, for figures and the heads of rows.
 pub fn few_words(arm: &Arm) -> String {
-    let Drive { path, mediation, session } = arm.drive;
+    let Drive { path, mediation, session, before } = arm.drive;
     let path = match path {
         Way::Link if mediation == Mediation::None && session == Home::Here => "plain link",
         Way::Link => "link",
@@ -68,7 +68,8 @@ pub fn few_words(arm: &Arm) -> String {
     let session = if session == Home::Elsewhere { ", second server" } else { "" };
     let mode = few_words_of(mediation).map(|mode| format!(", {mode}")).unwrap_or_default();
     let tool = arm.tool.map(|tool| format!(", by {}", tool.version().0)).unwrap_or_default();
-    format!("{path}{session}{mode}{tool}")
+    let before = if before { ", before" } else { "" };
+    format!("{path}{session}{mode}{tool}{before}")
 }
 
 /// A mode of mediation in few words; `None` where nothing mediates.

@@ -3,6 +3,7 @@
 use super::Run;
 use super::draw::{human, nanos};
 use super::read;
+use super::told::{self, Told};
 use crate::analysis::{Cell, Effect, Obs, Verdict, contrast};
 use crate::design::Layout;
 use crate::paper::{Paper, Row, measure};
@@ -71,6 +72,36 @@ fn first(is_first: bool) -> Option<&'static str> {
 fn median(run: &Run, workload: &str, layout: Layout, arm: &str) -> Option<f64> {
     let of = |c: &&Cell| c.workload == workload && c.layout == layout && c.arm == arm && c.copy == 0;
     run.summary.cells.iter().find(of).map(|c| c.percentiles[2])
+}
+
+/// What the present programs take of the time that the earlier ones take, which were measured in the same blocks.
+pub fn earlier(run: &Run, layout: Layout) -> Markup {
+    let units = told::units(run);
+    let shown =
+        |after: &str, before: &str, workload: &str| match told::added(run, layout, (before, after), workload)
+        {
+            Told::Nothing => html! { span.quiet { "–" } },
+            Told::Same(i) => html! { span.quiet { (interval_words(i)) } },
+            Told::Differs(i) if i.estimate > 0.0 => html! { span.bad { (interval_words(i)) } },
+            Told::Differs(i) => html! { span.good { (interval_words(i)) } },
+        };
+    html! {
+        p {
+            "Each of levee's arms by its programs as they are, over the same arm by its earlier programs: time per unit of work, from the \
+             same blocks. Grey is within what this machine differs from itself. Outside the family that Holm's adjustment covers."
+        }
+        table {
+            thead { tr { th { "arm" } @for unit in &units { th { (unit.id) } } } }
+            tbody {
+                @for (after, before) in told::earlier(run) {
+                    tr {
+                        td { (named(run, &after.name)) }
+                        @for unit in &units { td { (shown(&after.name, &before.name, &unit.id)) } }
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Every arm on every workload: medians, effect, verdict.

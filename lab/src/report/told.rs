@@ -59,6 +59,18 @@ pub fn elsewhere(run: &Run) -> Vec<(&Arm, &Arm)> {
     away.filter_map(|arm| Some((arm, here(arm)?))).collect()
 }
 
+/// Arms of levee's present programs, each with the one by its earlier programs.
+pub fn earlier(run: &Run) -> Vec<(&Arm, &Arm)> {
+    let ran = read::arms(run);
+    let arms: Vec<&Arm> = run.manifest.experiment.arms.iter().filter(|a| ran.contains(&a.name)).collect();
+    let by = |before: bool, drive: Drive| {
+        let drive = Drive { before, ..drive };
+        arms.iter().copied().find(|a| a.drive == drive && a.tool.is_none())
+    };
+    let olds = arms.iter().filter(|a| a.drive.before);
+    olds.filter_map(|old| Some((by(false, old.drive)?, *old))).collect()
+}
+
 /// What the second of two arms adds to the first, from the same blocks; outside the family that Holm's adjustment covers.
 pub fn added(run: &Run, layout: Layout, (base, arm): (&str, &str), workload: &str) -> Told {
     let floor = run.summary.floors.iter().find(|f| f.workload == workload && f.layout == layout);

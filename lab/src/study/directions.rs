@@ -30,7 +30,8 @@ pub(super) const PREFIX: &str = "net/";
 const REFUSED: &str = "tries at what the site does not list, refused";
 
 /// The bare service in the compartment, reached over its single-level network.
-const DRIVE: Drive = Drive { path: Way::Link, mediation: Mediation::Direct, session: Home::Here };
+const DRIVE: Drive =
+    Drive { path: Way::Link, mediation: Mediation::Direct, session: Home::Here, before: false };
 
 /// A row: who sends, who receives, and what.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +123,8 @@ struct Inside {
 
 impl Inside {
     fn start() -> io::Result<Inside> {
-        let levee = Levee::start(&[DRIVE], CONGESTION, None, Variant { part: "vn", ..Variant::default() })?;
+        let levee =
+            Levee::start(&[DRIVE], CONGESTION, None, Variant { part: "vn", ..Variant::default() }, None)?;
         let (_, _, init) = levee.place(DRIVE)?;
         let net = PathBuf::from(format!("/proc/{init}/ns/net"));
         // iperf3 is no service of the site: without this the label's packet filter lets nobody in to it

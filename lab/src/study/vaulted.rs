@@ -70,7 +70,8 @@ const VARIANTS: [(&str, Variant); 5] = [
 ];
 
 /// The bare server behind the tunnel.
-const DRIVE: Drive = Drive { path: Way::Tunnel, mediation: Mediation::None, session: Home::Here };
+const DRIVE: Drive =
+    Drive { path: Way::Tunnel, mediation: Mediation::None, session: Home::Here, before: false };
 
 impl Vaulted {
     /// Builds the arms.
@@ -97,7 +98,7 @@ impl Vaulted {
         let mut v = Vaulted { absent: Vec::new(), levees: BTreeMap::new(), server, near, _far: far };
         for arm in arms {
             let Some((_, variant)) = variants.iter().find(|(name, _)| *name == arm.name) else { continue };
-            match Levee::start(&[DRIVE], CONGESTION, None, *variant) {
+            match Levee::start(&[DRIVE], CONGESTION, None, *variant, None) {
                 Ok(l) => drop(v.levees.insert(arm.name.clone(), l)),
                 Err(e) => v.absent.push((arm.name.clone(), format!("levee did not come up here: {e}"))),
             }
