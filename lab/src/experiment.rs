@@ -406,6 +406,24 @@ mod tests {
     }
 
     #[test]
+    fn levees_arms_of_a_form_have_twins_by_the_earlier_programs_and_no_other_arm_has() {
+        let mut e = Experiment::named("mysea").expect("built in");
+        let (all, quick) = (e.arms.len(), e.arms_of(&e.forms["quick"]).len());
+        e.beside_before("quick");
+        let arms = e.arms_of(&e.forms["quick"]);
+        let (old, new): (Vec<&Arm>, Vec<&Arm>) = arms.into_iter().partition(|arm| arm.drive.before);
+        let of_levee: Vec<&Arm> = new.iter().copied().filter(|arm| arm.drive.needs_levee()).collect();
+        assert_eq!((new.len(), e.arms.len()), (quick, all + old.len()));
+        for (old, new) in old.iter().zip(&of_levee) {
+            assert_eq!(old.name, format!("{}, before", new.name));
+            assert_eq!(Drive { before: false, ..old.drive }, new.drive);
+        }
+        assert_eq!(old.len(), of_levee.len());
+        let text = toml::to_string(&e).expect("it is kept in the manifest");
+        assert_eq!(Experiment::parse(&text), Ok(e));
+    }
+
+    #[test]
     fn a_form_without_the_baseline_is_refused() {
         let text = include_str!("../experiments/same.toml")
             .replace("[form.quick]", "[form.quick]\narms = [\"other\"]");
