@@ -189,7 +189,7 @@ impl Directions {
             }
             _ => return Err(io::Error::other(format!("{arm} has no way for {}", row.id))),
         };
-        let levee = (arm == "compartment").then_some(Home::Here);
+        let levee = (arm == "compartment").then_some((Home::Here, false));
         let place = Place { role: role(netns, 0), target, sources: Vec::new(), server, tunnel: false, levee };
         Ok((Client::Ours(place), IPERF3))
     }

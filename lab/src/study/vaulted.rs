@@ -138,7 +138,7 @@ impl Vaulted {
                     sources: Vec::new(),
                     server,
                     tunnel: true,
-                    levee: Some(Home::Here),
+                    levee: Some((Home::Here, false)),
                 })
             }
             _ => Err(io::Error::other("the arm was not built")),
