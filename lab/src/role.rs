@@ -32,15 +32,22 @@ pub(crate) fn stay_on(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// When there is no such processor, or the kernel refuses.
-pub(crate) fn keep_on(pids: impl Iterator<Item = u32>, cpu: usize) -> io::Result<()> {
-    let set = only(cpu)?;
+pub fn keep_on(pids: impl Iterator<Item = u32>, cpu: usize) -> io::Result<()> {
+    keep_within(pids, &only(cpu)?)
+}
+
+/// The same on any of these processors.
+///
+/// # Errors
+/// As for [`keep_on`].
+pub fn keep_within(pids: impl Iterator<Item = u32>, set: &CpuSet) -> io::Result<()> {
     for pid in pids {
         for t in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let name = t.file_name();
             let Some(tid) = name.to_str().and_then(|n| n.parse().ok()).and_then(Pid::from_raw) else {
                 continue;
             };
-            match sched_setaffinity(Some(tid), &set) {
+            match sched_setaffinity(Some(tid), set) {
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(e) => return Err(e.into()),
             }

@@ -28,6 +28,8 @@ pub enum Case {
     Datagrams(u16),
     /// One byte each way over one TCP connection, again and again.
     RequestResponse,
+    /// The same with a processor for each end: its program, and what carries its tunnel.
+    RequestResponseApart,
     /// One TCP stream over a link that loses, repeats, reorders and corrupts.
     BadLink,
     /// Memory of the tunnel's process at the server's end, with what was measured before it behind it.
@@ -71,13 +73,14 @@ const MEMORY: [Figure; 2] =
 
 impl Case {
     /// All, in the order of the report.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Stream,
         Self::Streams4,
         Self::Datagrams(64),
         Self::Datagrams(512),
         Self::Datagrams(1372),
         Self::RequestResponse,
+        Self::RequestResponseApart,
         Self::Everywhere,
         Self::BadLink,
         Self::Memory,
@@ -92,6 +95,7 @@ impl Case {
             Self::BadLink => "bad-link".into(),
             Self::Datagrams(bytes) => format!("udp{bytes}"),
             Self::RequestResponse => "rr".into(),
+            Self::RequestResponseApart => "rr-apart".into(),
             Self::Memory => "memory".into(),
         }
     }
@@ -105,6 +109,9 @@ impl Case {
             Self::BadLink => format!("One TCP stream over a bad link ({})", BadLink::describe()),
             Self::Datagrams(bytes) => format!("Datagrams of {bytes} bytes (packets of {})", bytes + 28),
             Self::RequestResponse => "Request and response of one byte over TCP".into(),
+            Self::RequestResponseApart => {
+                "Request and response of one byte over TCP, each end on a processor of its own".into()
+            }
             Self::Memory => "Memory of the tunnel's process at the server".into(),
         }
     }
@@ -115,7 +122,7 @@ impl Case {
             Self::Stream | Self::Streams4 | Self::Everywhere => &BULK,
             Self::BadLink => &BULK_BAD,
             Self::Datagrams(_) => &DATAGRAMS,
-            Self::RequestResponse => &TRIPS,
+            Self::RequestResponse | Self::RequestResponseApart => &TRIPS,
             Self::Memory => &MEMORY,
         }
     }
@@ -165,7 +172,12 @@ impl Arm {
         };
         let quick = matches!(
             case,
-            Case::Stream | Case::Streams4 | Case::Datagrams(64 | 1372) | Case::RequestResponse | Case::Memory
+            Case::Stream
+                | Case::Streams4
+                | Case::Datagrams(64 | 1372)
+                | Case::RequestResponse
+                | Case::RequestResponseApart
+                | Case::Memory
         );
         self.can(case) && (main || (full && variant_too)) && (full || quick)
     }
@@ -298,7 +310,7 @@ pub fn measure(case: Case, way: &Way) -> io::Result<BTreeMap<String, f64>> {
         }
         Case::BadLink => bulk(way, &[first], BAD_WARMUP, BAD_WINDOW),
         Case::Datagrams(bytes) => crate::datagrams::measure(served_at(first), usize::from(bytes)),
-        Case::RequestResponse => trips(first),
+        Case::RequestResponse | Case::RequestResponseApart => trips(first),
         Case::Memory => memory(way),
     }
 }

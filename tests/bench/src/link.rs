@@ -33,7 +33,7 @@ impl Drop for Guard {
 /// The link.
 #[derive(Debug)]
 pub struct Link {
-    _serve: Guard,
+    serve: Guard,
     /// The server's namespace.
     pub server: Namespace,
     /// The client's namespace.
@@ -71,7 +71,14 @@ impl Link {
         if line.trim() != "ready" {
             return Err(io::Error::other("the workloads' server did not start (see above)"));
         }
-        Ok(Self { _serve: serve, server, client })
+        Ok(Self { serve, server, client })
+    }
+}
+
+impl Link {
+    /// The process that serves the workloads.
+    pub fn served_by(&self) -> u32 {
+        self.serve.0.id()
     }
 }
 

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod alone;
+mod apart;
 mod arms;
 mod badlink;
 mod cases;

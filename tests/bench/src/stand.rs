@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use levee_sys::ns;
 
 use crate::alone;
+use crate::apart::Apart;
 use crate::arms::{Arm, MTU, Variant};
 use crate::badlink::{self, BadLink};
 use crate::cases::{self, Case};
@@ -117,7 +118,11 @@ impl Stand {
             }
         };
         let (client, way) = (link::open(&self.link.client)?, &tunnel.way);
-        ns::in_net(client.as_fd(), || cases::measure(case, way))
-            .map_err(|error| io::Error::other(error.to_string()))?
+        let apart = (case == Case::RequestResponseApart)
+            .then(|| Apart::new(self.link.served_by(), &way.processes))
+            .transpose()?;
+        let measured = ns::in_net(client.as_fd(), || cases::measure(case, way));
+        drop(apart);
+        measured.map_err(|error| io::Error::other(error.to_string()))?
     }
 }
