@@ -286,7 +286,8 @@ impl Plan {
 }
 
 const WARMUP: Duration = Duration::from_millis(500);
-const WINDOW: Duration = Duration::from_millis(1_500);
+/// So long a stream is measured, where nothing else is asked for.
+pub const WINDOW: Duration = Duration::from_millis(1_500);
 /// Where there are many streams, the window is so long for each of them: on a host with two processors the processes of a
 /// hundred tunnels have their turns one after the other, and a share is the share of many turns.
 const WINDOW_OF_ONE: Duration = Duration::from_millis(50);
@@ -299,14 +300,14 @@ const BAD_WINDOW: Duration = Duration::from_secs(3);
 ///
 /// # Errors
 /// When nothing could be measured.
-pub fn measure(case: Case, way: &Way) -> io::Result<BTreeMap<String, f64>> {
+pub fn measure(case: Case, way: &Way, window: Duration) -> io::Result<BTreeMap<String, f64>> {
     let first = *way.servers.first().ok_or_else(|| io::Error::other("a tunnel that leads nowhere"))?;
     match case {
-        Case::Stream => bulk(way, &[first], WARMUP, WINDOW),
-        Case::Streams4 => bulk(way, &[first; 4], WARMUP, WINDOW),
+        Case::Stream => bulk(way, &[first], WARMUP, window),
+        Case::Streams4 => bulk(way, &[first; 4], WARMUP, window),
         Case::Everywhere => {
             let all = u32::try_from(way.servers.len()).unwrap_or(u32::MAX);
-            bulk(way, &way.servers, WARMUP, WINDOW.max(WINDOW_OF_ONE.saturating_mul(all)))
+            bulk(way, &way.servers, WARMUP, window.max(WINDOW_OF_ONE.saturating_mul(all)))
         }
         Case::BadLink => bulk(way, &[first], BAD_WARMUP, BAD_WINDOW),
         Case::Datagrams(bytes) => crate::datagrams::measure(served_at(first), usize::from(bytes)),

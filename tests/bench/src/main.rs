@@ -92,6 +92,9 @@ struct Run {
     /// An earlier program of the vault, of the same interfaces, which is measured beside as `levee-before`
     #[arg(long)]
     before: Option<PathBuf>,
+    /// Seconds that a stream is measured for, if not one and a half
+    #[arg(long)]
+    seconds: Option<f64>,
     /// Stop after this many seconds, to go on at the next call; the exit status is then 3
     #[arg(long)]
     budget: Option<u64>,
@@ -128,6 +131,8 @@ fn measure(run: &Run) -> io::Result<ExitCode> {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
     }
     let end = run.budget.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let window =
+        run.seconds.map_or(Ok(cases::WINDOW), Duration::try_from_secs_f64).map_err(io::Error::other)?;
     let plan = Plan::new(run.full, run.before.is_some(), run.rounds, &run.arms, &run.cases)?;
     let mut log = Log::open(&run.out)?;
     let done: BTreeSet<_> = log.samples().iter().map(Sample::key).collect();
@@ -150,7 +155,7 @@ fn measure(run: &Run) -> io::Result<ExitCode> {
                 unfinished = true;
                 break;
             }
-            let values = stand.measure(trial.arm, trial.case);
+            let values = stand.measure(trial.arm, trial.case, window);
             match values {
                 Ok(values) => {
                     say(&format!(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use levee_sys::ns;
 
@@ -101,11 +102,11 @@ impl Stand {
         Ok(tunnel)
     }
 
-    /// Measures one case with one arm.
+    /// Measures one case with one arm, a stream for so long.
     ///
     /// # Errors
     /// When nothing could be measured.
-    pub fn measure(&mut self, arm: Arm, case: Case) -> io::Result<BTreeMap<String, f64>> {
+    pub fn measure(&mut self, arm: Arm, case: Case, window: Duration) -> io::Result<BTreeMap<String, f64>> {
         if arm == Arm::Aead {
             return alone::measure();
         }
@@ -121,7 +122,7 @@ impl Stand {
         let apart = (case == Case::RequestResponseApart)
             .then(|| Apart::new(self.link.served_by(), &way.processes))
             .transpose()?;
-        let measured = ns::in_net(client.as_fd(), || cases::measure(case, way));
+        let measured = ns::in_net(client.as_fd(), || cases::measure(case, way, window));
         drop(apart);
         measured.map_err(|error| io::Error::other(error.to_string()))?
     }
