@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 pub const PERIOD: Duration = Duration::from_millis(300);
 /// The same of a second stage, which looks at a number for each label below.
 pub const COPIES: Duration = Duration::from_millis(400);
+/// The same once nothing below has changed for [`LIVELY`]: each look wakes a processor.
+pub const RESTING: Duration = Duration::from_millis(800);
+/// How long after a change a second stage looks often: few changes come alone.
+pub const LIVELY: Duration = Duration::from_secs(10);
 /// Each so many entries, begun, cost one more period between passes.
 pub const ENTRIES: u64 = 20_000;
 /// The longest time between passes, also where nothing was noticed: a file may change by a mapping, or by a name elsewhere.
@@ -42,6 +46,11 @@ impl Schedule {
     /// How long until the next pass begins.
     pub fn wait(&self, now: Instant) -> Duration {
         self.next.saturating_duration_since(now)
+    }
+
+    /// From the next pass on they are so far apart.
+    pub fn be(&mut self, base: Duration) {
+        self.base = base;
     }
 
     /// A pass over `entries` entries has ended: sets when the next begins. If every change from now on is noticed, that is late.
@@ -89,6 +98,16 @@ mod tests {
         assert_eq!(period(ENTRIES), PERIOD);
         assert_eq!(period(ENTRIES + 1), PERIOD * 2);
         assert_eq!(period(u64::MAX), LONGEST);
+    }
+    #[test]
+    fn who_rests_looks_less_often_from_the_next_pass_on() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(COPIES, start);
+        schedule.passed(start, 0, false);
+        schedule.be(RESTING);
+        assert_eq!(schedule.wait(start), COPIES);
+        schedule.passed(start + COPIES, 0, false);
+        assert_eq!(schedule.wait(start), COPIES + RESTING);
     }
     #[test]
     fn where_every_change_is_noticed_a_pass_follows_a_notice_and_else_comes_late() {

@@ -3,7 +3,7 @@
 use crate::area::Source;
 use crate::mirror::{Limits, Mirror, Passed};
 use crate::receive::Receiver;
-use crate::schedule::{COPIES, PERIOD, Schedule};
+use crate::schedule::{COPIES, LIVELY, PERIOD, RESTING, Schedule};
 use crate::send::Sender;
 use levee_daemon::{Events, Fatal, Order, TURN, Warden, Watched};
 use levee_ipc::warden::{Part, UpflowCounters};
@@ -85,8 +85,9 @@ fn copy<P: Part<Says = UpflowCounters>>(
     events: &mut Events<()>,
     mut jobs: Vec<Job>,
 ) -> Result<(), Fatal> {
-    let base = if jobs.iter().any(Job::is_of_store) { PERIOD } else { COPIES };
-    let mut schedule = Schedule::new(base, Instant::now());
+    let is_first = jobs.iter().any(Job::is_of_store);
+    let mut schedule = Schedule::new(if is_first { PERIOD } else { COPIES }, Instant::now());
+    let mut changed = Instant::now();
     loop {
         events.wait(Some(schedule.wait(Instant::now())))?;
         if jobs.iter_mut().any(Job::has_changed) {
@@ -101,6 +102,12 @@ fn copy<P: Part<Says = UpflowCounters>>(
         if schedule.wait(Instant::now()).is_zero() {
             let passed: Vec<Passed> = jobs.iter_mut().map(Job::pass).collect();
             let looked = passed.iter().map(|passed| passed.looked).sum();
+            if looked > 0 {
+                changed = Instant::now();
+            }
+            if !is_first {
+                schedule.be(if changed.elapsed() < LIVELY { COPIES } else { RESTING });
+            }
             let noticed = passed.iter().all(|passed| passed.complete && passed.watched);
             schedule.passed(Instant::now(), looked, noticed);
             if passed.iter().any(|passed| passed.more) {
