@@ -138,6 +138,10 @@ impl Enroller<'_> {
         Ok(written)
     }
 
+    fn workstation(&self, name: &HostName) -> PathBuf {
+        self.state.join("hosts").join(name.as_str()).join("workstation.toml")
+    }
+
     /// The part of a host's bundle that needs no private key of its; `workstation.toml` last.
     fn host_certificates(
         &self,
@@ -154,7 +158,7 @@ impl Enroller<'_> {
             ("chain.pem", certificate.pem() + &passport),
             ("ike-chain.pem", ike_certificate.pem()),
             ("authority.pem", authority),
-            ("workstation.toml", facts.workstation(host)?),
+            ("workstation.toml", facts.workstation(host, &self.workstation(name))?),
         ])
     }
 

@@ -94,9 +94,11 @@ pub fn man_page() -> String {
         }
     }
     page.push_str(
-        ".SH FILES\n.TP\n/etc/levee/site.toml\nWhere commands look for it unless they are told.\n.TP\n/var/lib/levee/NAME\nState: keys, \
-         credentials, sessions, audit log, stores.\n.TP\n/run/levee/NAME\nSockets and lock.\n.SH EXAMPLES\nconf/small/site.toml in the sources is \
-         a site of three levels, with each key explained.\n.SH SEE ALSO\nlevee(1), levee\\-check(1), levee\\-enrol(1), levee\\-up(1), levee\\-audit(1)\n",
+        ".SH FILES\n.TP\n/etc/levee/site.toml\nWhere `levee init` writes it unless it is told of another place, \
+         and where a unit's server looks for it (levee@site.service). Most commands want its path; shells complete the names in it.\n.TP\n/var/lib/levee/NAME\nState: keys, \
+         credentials, sessions, audit log, stores.\n.TP\n/run/levee/NAME\nSockets and lock.\n.SH EXAMPLES\n.nf\n[site]\nname = \"quay\"\n\n[labels]\nlevels = [\"PUBLIC\", \"SECRET\"]\n\n[[user]]\nname = \"ada\"\n\
+         clearance = \"PUBLIC..SECRET\"\n.fi\n.PP\n/usr/share/doc/levee/examples/site.toml (in the sources conf/small/site.toml) is a site of three levels, with each key \
+         explained.\n.SH SEE ALSO\nlevee(1), levee\\-check(1), levee\\-enrol(1), levee\\-up(1), levee\\-audit(1)\n",
     );
     page
 }

@@ -48,6 +48,8 @@ pub enum EnrolError {
     Token(TokenFault),
     /// A request for certificates that is none, and why.
     Request(PathBuf, String),
+    /// What somebody has written into a bundle cannot be kept, since it cannot be read.
+    Bundle(PathBuf, String),
     /// A file could not be read or written.
     File(PathBuf, io::Error),
     /// A key or certificate could not be made.
@@ -127,6 +129,11 @@ impl fmt::Display for EnrolError {
             Self::NoLayer => f.write_str("the site file has no second tunnel"),
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Pki(error) => error.fmt(f),
+            Self::Bundle(path, why) => write!(
+                f,
+                "{}: {why}; what is in it is kept where a bundle is made anew: mend it, or remove it",
+                path.display()
+            ),
             Self::Toml(error) => error.fmt(f),
         }
     }

@@ -4,7 +4,9 @@ use super::EnrolError;
 use levee_policy::site::{Curve, Suites};
 use levee_policy::{ChannelName, DomainName, HostName, PpkId, SiteName};
 use serde::Serialize;
+use std::io;
 use std::net::IpAddr;
+use std::path::Path;
 
 /// What a site file says about the server and its hosts.
 pub struct Facts {
@@ -71,9 +73,18 @@ impl Facts {
         found.ok_or_else(|| EnrolError::NoChannel(name.to_owned()))
     }
 
-    /// The text of a host's `workstation.toml`.
-    pub(super) fn workstation(&self, host: &HostFacts) -> Result<String, EnrolError> {
-        toml::to_string(&Workstation {
+    /// The text of a host's `workstation.toml`, whose path this is. What somebody has written into the one that is there stays
+    /// (`people`, `seat`, `[behind]`): a workstation whose keys are made anew is still its people's.
+    pub(super) fn workstation(&self, host: &HostFacts, path: &Path) -> Result<String, EnrolError> {
+        let there = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(EnrolError::File(path.into(), error)),
+        };
+        let wrong = |why: toml::de::Error| EnrolError::Bundle(path.into(), why.message().to_owned());
+        let mut all: toml::Table = toml::from_str(&there).map_err(wrong)?;
+        all.retain(|name, _| !OURS.contains(&name.as_str()));
+        let ours = toml::Table::try_from(Workstation {
             site: self.site.as_str(),
             server_name: self.server.as_str(),
             addresses: &self.addresses,
@@ -82,8 +93,9 @@ impl Facts {
             suites: Some(self.suites).filter(|suites| *suites != Suites::default()),
             layer_port: self.layer_port.filter(|_| host.layered),
             gateway: self.gateway.as_ref().and_then(|gateway| gateway.addresses.first()).copied(),
-        })
-        .map_err(EnrolError::Toml)
+        });
+        all.extend(ours.map_err(EnrolError::Toml)?);
+        toml::to_string(&all).map_err(EnrolError::Toml)
     }
 
     /// The directory of the server's end of the second tunnel, and where workstations find that.
@@ -118,6 +130,10 @@ struct Gateway<'a> {
     server: &'a IpAddr,
     layer_port: u16,
 }
+
+/// The keys of [`Workstation`].
+const OURS: [&str; 8] =
+    ["site", "server-name", "addresses", "trusted-path-port", "ppk", "suites", "layer-port", "gateway"];
 
 /// What a workstation needs to know of its server: `workstation.toml`.
 #[derive(Serialize)]

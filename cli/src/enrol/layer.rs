@@ -61,8 +61,8 @@ impl Enroller<'_> {
         files.public("authority.pem", &authority)?;
         let mut written = owned(files)?;
         // One that was made before the site had two layers does not name the port.
-        let path = self.state.join(&bundle).join("workstation.toml");
-        files::write(&path, facts.workstation(host)?.as_bytes(), Mode::Public, true)
+        let path = self.workstation(&host.name);
+        files::write(&path, facts.workstation(host, &path)?.as_bytes(), Mode::Public, true)
             .map_err(|error| EnrolError::File(path.clone(), error))?;
         written.push(path);
         Ok(written)

@@ -380,6 +380,26 @@ fn a_bundle_that_was_begun_and_never_finished_is_made_anew() {
 }
 
 #[test]
+fn what_somebody_has_written_into_a_bundle_stays_when_its_keys_are_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut enroller = enroller(directory.path());
+    enroller.all(&facts()).unwrap();
+    let path = directory.path().join("hosts/ws2/workstation.toml");
+    let made = std::fs::read_to_string(&path).unwrap();
+    let own = "people = \"levee\"\nseat = \"seat0\"\n";
+    let behind = "[behind]\ninterface = \"eth1\"\n";
+    std::fs::write(&path, format!("{own}{}{behind}", made.replace("4433", "4434"))).unwrap();
+    enroller.force = true;
+    enroller.host(&facts(), "ws2").unwrap();
+    let anew: toml::Table = toml::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let expected: toml::Table = toml::from_str(&format!("{own}{made}{behind}")).unwrap();
+    assert_eq!(anew, expected, "what levee says is as the site file has it, the rest as it was written");
+    std::fs::write(&path, "people =").unwrap();
+    let refused = enroller.host(&facts(), "ws2").unwrap_err().to_string();
+    assert!(refused.contains("mend it, or remove it"), "{refused}");
+}
+
+#[test]
 fn keys_that_are_made_elsewhere_are_signed_for_and_never_seen() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut enroller = enroller(here.path());

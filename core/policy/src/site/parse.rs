@@ -48,7 +48,7 @@ fn site(text: &str) -> Result<Site, Vec<Problem>> {
     }
     let (root, errors) = DeTable::parse_recoverable(text);
     if let Some(format) = (!errors.is_empty()).then(|| another_format(text)).flatten() {
-        let remedy = "write it in TOML (https://toml.io); conf/small/site.toml is one to begin with";
+        let remedy = "write it in TOML (https://toml.io); `levee init` writes one to begin with";
         reader.problem(
             ProblemKind::Syntax,
             &(0..1),
