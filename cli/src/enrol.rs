@@ -44,6 +44,7 @@ use error::TokenFault;
 pub use error::{ChannelFault, EnrolError};
 pub use facts::{ChannelFacts, Facts, GatewayFacts, HostFacts};
 use files::Mode;
+use levee_policy::HostName;
 use levee_policy::site::Curve;
 use levee_sys::lock::Lock;
 pub use pki::ROUNDS;

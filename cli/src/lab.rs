@@ -25,7 +25,7 @@ impl Lab {
                 return output::exit(Err(format!("where this program is: {e}")));
             }
         };
-        let e = Command::new(&program).args(self.arguments).exec();
+        let e = Command::new(&program).args(output::Manner::words()).args(self.arguments).exec();
         output::exit(Err(format!("{}: {e}; the laboratory is installed beside levee", program.display())))
     }
 }

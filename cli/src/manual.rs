@@ -55,7 +55,7 @@ const LEVEE: [Section; 6] = [
                 "--json",
                 "One JSON value where the command has a form of its own (share/doc/levee/schemas has its JSON Schema), else an \
                  object {\"said\": LINE} for each line. A failure is {\"error\": KIND, \"reason\": TEXT} on standard output. \
-                 levee-tpe(1) has the same. `levee lab` is a program of its own with options of its own: levee-lab(1) and its --help.",
+                 levee-tpe(1) and levee-lab(1) have the same.",
             ),
             ("--quiet", "Says nothing but answers that were asked for, refusals and warnings."),
             ("--verbose", "Says on standard error which files are read and which server is asked."),

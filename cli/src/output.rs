@@ -30,6 +30,15 @@ impl Manner {
         let _ = MANNER.set(self);
     }
 
+    /// The same for a program that this one becomes.
+    pub fn words() -> Vec<&'static str> {
+        let Self { json, quiet, .. } = Self::get();
+        [(json, "--json"), (quiet, "--quiet")]
+            .into_iter()
+            .filter_map(|(asked, word)| asked.then_some(word))
+            .collect()
+    }
+
     fn get() -> Self {
         MANNER.get().copied().unwrap_or_default()
     }

@@ -32,6 +32,7 @@ mod processes;
 pub mod report;
 pub mod role;
 pub mod run;
+pub mod said;
 pub mod sample;
 pub mod serve;
 mod server;

@@ -10,6 +10,7 @@ use levee_lab::leak;
 use levee_lab::mediate::{self, Scheme};
 use levee_lab::role::Role;
 use levee_lab::run::{self, End};
+use levee_lab::said::{self, Manner};
 use levee_lab::sample::Common;
 use levee_lab::serve::{Source, WORKERS, serve};
 use levee_lab::station::{self, Station};
@@ -28,6 +29,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "levee-lab", version)]
 struct Cli {
+    #[command(flatten)]
+    manner: Manner,
     #[command(subcommand)]
     command: Cmd,
 }
@@ -35,11 +38,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Cmd {
     /// List the experiments
-    List {
-        /// As JSON
-        #[arg(long)]
-        json: bool,
-    },
+    List,
     /// Run an experiment, and write its report
     #[command(group(ArgGroup::new("form").args(["quick", "full", "paper"])))]
     Run(Run),
@@ -54,9 +53,6 @@ enum Cmd {
         before: PathBuf,
         /// The later run
         after: PathBuf,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
     },
     /// What work would cost in each arm of a run, from its prices of a connection, a request, a byte and a packet
     Cost(Cost),
@@ -237,11 +233,10 @@ struct Listed {
     arms: usize,
     arms_here: usize,
     trials: usize,
-    minutes: f64,
+    takes_ms: u64,
 }
 
-fn list(json: bool) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+fn list() -> io::Result<()> {
     let mut all = Vec::new();
     for e in Experiment::all().map_err(io::Error::other)? {
         let mut forms = Vec::new();
@@ -254,9 +249,9 @@ fn list(json: bool) -> io::Result<()> {
                 .map(|a| a.name.clone())
                 .collect();
             let trials = run::trials(&e, f, &absent).map_err(io::Error::other)?;
-            let minutes = trials as f64 * (f.seconds + f.warmup + run::BETWEEN) / 60.0;
+            let takes_ms = (trials as f64 * (f.seconds + f.warmup + run::BETWEEN) * 1e3) as u64;
             let arms_here = arms.len() - absent.len();
-            forms.push(Listed { form, blocks: f.blocks, arms: arms.len(), arms_here, trials, minutes });
+            forms.push(Listed { form, blocks: f.blocks, arms: arms.len(), arms_here, trials, takes_ms });
         }
         all.push((e.name, e.question, forms));
     }
@@ -264,30 +259,34 @@ fn list(json: bool) -> io::Result<()> {
         let mut forms = Vec::new();
         for (form, f) in ["quick", "full", "paper"].into_iter().filter_map(|n| Some((n, s.forms.get(n)?))) {
             let (arms, trials) = (s.arms_of(f).count(), s.trials(f));
-            let minutes = trials as f64 * (f.seconds + run::BETWEEN) / 60.0;
-            forms.push(Listed { form, blocks: f.blocks, arms, arms_here: arms, trials, minutes });
+            let takes_ms = (trials as f64 * (f.seconds + run::BETWEEN) * 1e3) as u64;
+            forms.push(Listed { form, blocks: f.blocks, arms, arms_here: arms, trials, takes_ms });
         }
         all.push((s.study, s.question, forms));
     }
-    if json {
+    if said::is_json() {
         let value: Vec<_> = all
             .iter()
             .map(|(name, question, forms)| serde_json::json!({"name": name, "question": question, "forms": forms}))
             .collect();
-        serde_json::to_writer_pretty(&mut out, &value)?;
-        return writeln!(out);
+        return said::value(&value);
     }
+    let mut text = String::new();
     for (name, question, forms) in all {
-        writeln!(out, "{name:<9} {question}")?;
+        text += &format!("{name:<9} {question}\n");
         for f in forms {
-            writeln!(
-                out,
-                "{:>10}: {} blocks, {} of {} arms, {} trials, about {:.0} min",
-                f.form, f.blocks, f.arms_here, f.arms, f.trials, f.minutes
-            )?;
+            text += &format!(
+                "{:>10}: {} blocks, {} of {} arms, {} trials, about {:.0} min\n",
+                f.form,
+                f.blocks,
+                f.arms_here,
+                f.arms,
+                f.trials,
+                f.takes_ms as f64 / 6e4
+            );
         }
     }
-    Ok(())
+    said::raw(&text)
 }
 
 /// The study that is asked for, if it is one: by name, or a file with a key `study`.
@@ -322,16 +321,16 @@ fn run_study(r: &Run, study: &Study, form: &str) -> io::Result<ExitCode> {
         return Err(io::Error::other(format!("{} {why}", dir.display())));
     }
     let seed = r.seed.unwrap_or_else(|| rand::rngs::StdRng::from_os_rng().random());
-    eprintln!("{}: {form} form into {}", study.title, dir.display());
+    said::progress(&format!("{}: {form} form into {}", study.title, dir.display()));
     if study::run::go(&dir, study, form, seed)? == End::Stopped {
-        eprintln!(
+        said::progress(&format!(
             "stopped; what was measured is kept. Go on with: levee lab run {} --{form} --resume --out {}",
             r.name,
             dir.display()
-        );
+        ));
         return Ok(ExitCode::from(130));
     }
-    println!("{}", study::run::report(&dir)?.display());
+    said::line(&study::run::report(&dir)?.display())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -386,35 +385,35 @@ fn run(r: &Run) -> io::Result<ExitCode> {
         }
         (dir, m)
     };
-    eprintln!("{}: {} form into {}", e.title, manifest.form_name, dir.display());
+    said::progress(&format!("{}: {} form into {}", e.title, manifest.form_name, dir.display()));
     if run::go(&dir, &mut manifest)? == End::Stopped {
-        eprintln!(
+        said::progress(&format!(
             "\nstopped; what was measured is kept. Go on with: levee lab run {} --{} --resume --out {}",
             e.name,
             manifest.form_name,
             dir.display()
-        );
+        ));
         return Ok(ExitCode::from(130));
     }
     let page = levee_lab::report::write(&dir)?;
-    println!("{}", page.display());
+    said::line(&page.display())?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn do_it(cli: Cli) -> io::Result<ExitCode> {
     match cli.command {
-        Cmd::List { json } => list(json)?,
+        Cmd::List => list()?,
         Cmd::Run(r) => return run(&r),
         Cmd::Record(ask) => leak::differ(&ask)?,
         Cmd::Leak(ask) => {
             return Ok(if leak::run(&ask)? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Cmd::Report { dir } if study::run::is_study(&dir) => {
-            println!("{}", study::run::report(&dir)?.display())
+            said::line(&study::run::report(&dir)?.display())?;
         }
-        Cmd::Report { dir } => println!("{}", levee_lab::report::write(&dir)?.display()),
-        Cmd::Compare { before, after, json } => {
-            io::stdout().lock().write_all(levee_lab::report::compare(&before, &after, json)?.as_bytes())?;
+        Cmd::Report { dir } => said::line(&levee_lab::report::write(&dir)?.display())?,
+        Cmd::Compare { before, after } => {
+            said::raw(&levee_lab::report::compare(&before, &after, said::is_json())?)?;
         }
         Cmd::Cost(c) => {
             let Cost { dir, connections, requests, bytes, packets } = c;
@@ -422,13 +421,13 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
             if [connections, requests, bytes, packets].iter().any(|n| !(n.is_finite() && *n >= 0.0)) {
                 return Err(io::Error::other("a count is zero or more"));
             }
-            io::stdout().lock().write_all(levee_lab::report::cost(&dir, work)?.as_bytes())?;
+            said::raw(&levee_lab::report::cost(&dir, work)?)?;
         }
         Cmd::Prices { dir, state } => {
             let text = study::prices::of(&dir)?;
             match state {
-                None => io::stdout().lock().write_all(text.as_bytes())?,
-                Some(state) => println!("{}", study::prices::put(&state, &text)?.display()),
+                None => said::raw(&text)?,
+                Some(state) => said::line(&study::prices::put(&state, &text)?.display())?,
             }
         }
         Cmd::Serve(s) => {
@@ -468,11 +467,10 @@ fn do_it(cli: Cli) -> io::Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
-    match do_it(Cli::parse()) {
-        Ok(code) => code,
-        Err(e) => {
-            eprintln!("levee-lab: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(fault) => return said::misunderstood(&fault),
+    };
+    cli.manner.set();
+    do_it(cli).unwrap_or_else(|e| said::fault(&e))
 }

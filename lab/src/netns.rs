@@ -126,7 +126,7 @@ pub fn pin_congestion(namespace: &Path, congestion: &str) -> io::Result<()> {
 impl Drop for Namespace {
     fn drop(&mut self) {
         if let Err(e) = tool("ip", &["netns", "del", &self.name]) {
-            eprintln!("levee-lab: {e}");
+            crate::said::warning(&e);
         }
     }
 }
@@ -201,7 +201,7 @@ impl Drop for Group {
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        eprintln!("levee-lab: control group {} could not be removed", self.dir.display());
+        crate::said::warning(&format!("control group {} could not be removed", self.dir.display()));
     }
 }
 

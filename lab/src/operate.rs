@@ -22,7 +22,7 @@ impl Drop for Removed {
     fn drop(&mut self) {
         let gone = if self.0.is_dir() { fs::remove_dir_all(&self.0) } else { fs::remove_file(&self.0) };
         if let Err(e) = gone {
-            eprintln!("levee-lab: {}: {e}", self.0.display());
+            crate::said::warning(&format!("{}: {e}", self.0.display()));
         }
     }
 }
@@ -37,7 +37,7 @@ pub(crate) struct Up {
 impl Drop for Up {
     fn drop(&mut self) {
         if let Err(e) = tool(&text(&self.levee), &["down", "--run", &text(&self.run)]) {
-            eprintln!("levee-lab: {e}");
+            crate::said::warning(&e);
         }
     }
 }

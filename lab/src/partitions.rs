@@ -110,7 +110,7 @@ impl Drop for Partitions {
     fn drop(&mut self) {
         // Or the server would wait for it.
         if let Err(e) = self.go() {
-            eprintln!("levee-lab: {e}");
+            crate::said::warning(&e);
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::host::{self, Env, now};
 use crate::netns::{self, Group};
 use crate::place::Place;
 use crate::role::Role;
+use crate::said;
 use crate::sample::{Common, Flag, Ledger, Load, Manifest, Rules, SCHEMA, Sample, judge};
 use crate::stand::{Stand, counters};
 use crate::tools::Tool;
@@ -426,12 +427,12 @@ impl Progress {
             left as u64 % 60,
         );
         if self.terminal {
-            eprint!("\r\x1b[K{line}");
+            said::passing(&line);
             if done == self.total {
-                eprintln!();
+                said::progress("");
             }
         } else {
-            eprintln!("{line}");
+            said::progress(&line);
         }
     }
 }
@@ -482,7 +483,7 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     m.absent.iter().for_each(|(arm, why)| reasons.entry(why).or_default().push(arm));
     for (why, arms) in reasons {
-        eprintln!("  absent: {}: {why}", arms.join(", "));
+        said::progress(&format!("  absent: {}: {why}", arms.join(", ")));
     }
     let plan = plan_of(m)?;
     let first = next_trial(&earlier, &m.rules);
@@ -528,10 +529,10 @@ pub fn go(dir: &Path, m: &mut Manifest) -> io::Result<End> {
         return Ok(End::Stopped);
     }
     if let Some(budget) = m.form.budget.filter(|b| began.elapsed().as_secs_f64() > *b) {
-        eprintln!(
+        said::progress(&format!(
             "it took {:.0} s, where {budget} were planned: this machine is slower, or others use it",
             began.elapsed().as_secs_f64()
-        );
+        ));
     }
     Ok(End::Complete)
 }

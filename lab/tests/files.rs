@@ -52,7 +52,7 @@ fn said(args: &[&str]) -> String {
 /// What it says when it fails.
 fn refused(args: &[&str]) -> String {
     let o = lab(args);
-    assert!(!o.status.success() && o.stdout.is_empty(), "{args:?}");
+    assert!(o.status.code() == Some(2) && o.stdout.is_empty(), "{args:?}");
     String::from_utf8(o.stderr).expect("text")
 }
 
@@ -168,6 +168,37 @@ fn no_name_of_an_experiment_becomes_markup_in_its_report() {
     assert!(raw.is_empty(), "{raw:?}");
 }
 
+/// That this JSON is as the schema of this name says.
+fn hold(schema: &str, printed: &str) {
+    let schema: Value = json(&Path::new(DOCS).join("schemas").join(schema).with_extension("json"));
+    let schema = jsonschema::draft202012::new(&schema).expect("a schema");
+    let value: Value = serde_json::from_str(printed).expect("JSON");
+    let faults: Vec<String> = schema.iter_errors(&value).map(|e| e.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn the_laboratory_answers_and_fails_as_other_commands_do_whoever_reads_it() {
+    hold("levee-lab-list", &said(&["--json", "list"]));
+    let none = ["report", "/nonexistent"];
+    let plain = refused(&none);
+    assert!(plain.starts_with("levee-lab: "), "{plain}");
+    for args in [&["--json", none[0], none[1]][..], &[none[0], none[1], "--json"], &["--json", "no-such"]] {
+        let failed = lab(args);
+        assert_eq!((failed.status.code(), &*failed.stderr), (Some(2), &b""[..]), "{args:?}");
+        let value: Value = serde_json::from_slice(&failed.stdout).expect("an object");
+        assert_eq!(value["error"], "Failed", "{args:?}");
+        hold("levee-said", &String::from_utf8(failed.stdout).expect("text"));
+    }
+    // A reader that goes is no failure, and what cannot be said ends nothing.
+    for args in [&["list"][..], &["--json", "list"], &none] {
+        let nobody = || rustix::pipe::pipe().expect("a pipe").1;
+        let status =
+            Command::new(LAB).args(args).stdout(nobody()).stderr(nobody()).status().expect("it runs");
+        assert_eq!(status.code(), Some(if args == none { 2 } else { 0 }), "{args:?}");
+    }
+}
+
 #[test]
 fn two_runs_are_compared_effect_by_effect() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -199,8 +230,9 @@ fn two_runs_are_compared_effect_by_effect() {
     assert_eq!(table.iter().filter(|r| r[5] == "overlap").count(), 5);
     let table = rows(&said(&["compare", text(&after), text(&before)]), 6);
     assert_eq!(of(&table, "TCP_STREAM_SELECT", "iperf3")[5], "apart: cheaper after");
-    let all: Vec<Value> =
-        serde_json::from_str(&said(&["compare", text(&before), text(&after), "--json"])).expect("JSON");
+    let compared = said(&["compare", text(&before), text(&after), "--json"]);
+    hold("levee-lab-compare", &compared);
+    let all: Vec<Value> = serde_json::from_str(&compared).expect("JSON");
     let iperf3 = all.iter().find(|c| c["arm"] == "iperf3").expect("its effect");
     let ratio = |when: &str| iperf3[when][0].as_f64().expect("a ratio");
     assert!((ratio("after") / ratio("before") - 2.0).abs() < 1e-6, "{iperf3}");

@@ -19,6 +19,7 @@ use std::{fs, process};
 
 pub use finding::{Carried, Finding, Run};
 
+use crate::said;
 use channels::{Channel, From, Processors};
 use finding::FASTEST;
 use meter::Meter;
@@ -36,9 +37,6 @@ pub struct Ask {
     /// With work on every processor besides
     #[arg(long)]
     loaded: bool,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     /// End with 1 if a channel carries more than the table allows
     #[arg(long)]
     check: bool,
@@ -138,22 +136,22 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
             Err(why) => Err(why),
         };
         let finding = Finding { channel, carried };
-        eprintln!("{}", report::line(&finding));
+        said::progress(&report::line(&finding));
         run.findings.push(finding);
     }
     crate::run::write_json(&dir.join("leak.json"), &run)?;
     fs::write(dir.join("report.md"), report::markdown(&run, before.as_ref()))?;
-    if ask.json {
-        println!("{}", serde_json::to_string_pretty(&run)?);
+    if said::is_json() {
+        said::value(&run)?;
     } else {
-        println!("{}", dir.join("report.md").display());
+        said::line(&dir.join("report.md").display())?;
     }
     if let Some(table) = &ask.write_bounds {
         fs::write(table, bounds::written(&fs::read_to_string(table)?, &run.findings, run.machine))?;
     }
     let beyond: Vec<&Finding> = run.findings.iter().filter(|f| f.beyond()).collect();
     for f in &beyond {
-        eprintln!("beyond its bound: {}", report::line(f));
+        said::warning(&format!("beyond its bound: {}", report::line(f)));
     }
     Ok(beyond.is_empty() || !ask.check)
 }
@@ -201,9 +199,6 @@ pub struct Recording {
     /// The label above has a kernel of its own, as for `levee lab leak`
     #[arg(long, value_name = "DIRECTORY")]
     machine: Option<PathBuf>,
-    /// As JSON
-    #[arg(long)]
-    json: bool,
     /// Seed of the order of rounds
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -219,18 +214,18 @@ pub fn differ(ask: &Recording) -> io::Result<()> {
     let batch = |seed| differ::batch(|side| stand.end(side), ask.rounds, 0, seed);
     let batches = [batch(ask.seed)?, batch(ask.seed + 1)?];
     let found = differ::differences(&batches);
-    if ask.json {
+    if said::is_json() {
         let asked = batches[0].first().map_or(0, |(_, r)| r.len());
         let all = serde_json::json!({"asked": asked, "differences": found, "times": differ::times(&batches)});
-        println!("{}", serde_json::to_string_pretty(&all)?);
+        said::value(&all)?;
         return Ok(());
     }
     for d in &found {
         let how = if d.advances { "advances" } else { "is" };
-        println!("{}: {how} {} in quiet rounds, {} in driven ones", d.what, d.quiet, d.driven);
+        said::line(&format!("{}: {how} {} in quiet rounds, {} in driven ones", d.what, d.quiet, d.driven))?;
     }
     for (what, [quiet, driven]) in differ::times(&batches) {
-        println!("{what}: {quiet} ns in quiet rounds, {driven} in driven ones");
+        said::line(&format!("{what}: {quiet} ns in quiet rounds, {driven} in driven ones"))?;
     }
     Ok(())
 }

@@ -365,7 +365,7 @@ impl Drop for Load {
         self.stop.store(true, Ordering::Relaxed);
         for t in self.threads.drain(..) {
             if t.join().is_err() {
-                eprintln!("levee-lab: a thread of the load failed");
+                crate::said::warning(&"a thread of the load failed");
             }
         }
     }

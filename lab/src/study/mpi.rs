@@ -177,7 +177,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let rule = ["nft", "delete", "rule", "inet", "levee", self.chain, "handle", &self.handle];
         if let Err(e) = tool("nsenter", &[&[self.net.as_str()], &rule[..]].concat()) {
-            eprintln!("levee-lab: {e}");
+            crate::said::warning(&e);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Drop for Podman {
         let ended =
             self.command().args(["rm", "--all", "--force", "--time", "0"]).stdout(Stdio::null()).status();
         if !ended.is_ok_and(|status| status.success()) {
-            eprintln!("levee-lab: podman did not remove its container");
+            crate::said::warning(&"podman did not remove its container");
         }
         // Of cgroup v1 one for each controller.
         let mounted =

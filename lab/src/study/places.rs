@@ -211,7 +211,7 @@ struct Mounted(Removed);
 impl Drop for Mounted {
     fn drop(&mut self) {
         if let Err(e) = tool("umount", &[&text(&self.0.0)]) {
-            eprintln!("levee-lab: {e}");
+            crate::said::warning(&e);
         }
     }
 }
@@ -278,7 +278,7 @@ impl Drop for Alone<'_> {
     fn drop(&mut self) {
         // As Linux has it of itself.
         if let Err(e) = self.together("on") {
-            eprintln!("levee-lab: {e}");
+            crate::said::warning(&e);
         }
     }
 }

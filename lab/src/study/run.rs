@@ -5,6 +5,7 @@ use super::{Arm, Form, Stand, Study, guest, layers, places, protections, vaulted
 use crate::host::{self, now};
 use crate::netns;
 use crate::run::{End, write_json};
+use crate::said;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ pub fn go(dir: &Path, study: &Study, form_name: &str, seed: u64) -> io::Result<E
         return Err(io::Error::other(format!("the run so far has the arm {arm:?}, and now: {why}")));
     }
     for (arm, why) in &m.absent {
-        eprintln!("  absent: {arm}: {why}");
+        said::progress(&format!("  absent: {arm}: {why}"));
     }
     m.env.push(host::look(&[]));
     write_json(&dir.join("study.json"), &m)?;
@@ -130,12 +131,12 @@ pub fn go(dir: &Path, study: &Study, form_name: &str, seed: u64) -> io::Result<E
             shown = Instant::now();
             let left =
                 begin.elapsed().as_secs_f64() / (trial + 1 - made.len()) as f64 * (plan.len() - trial) as f64;
-            eprintln!(
+            said::progress(&format!(
                 "block {}/{}  trial {trial}/{}  {left:.0} s to go",
                 t.block + 1,
                 m.form.blocks,
                 plan.len()
-            );
+            ));
         }
     }
     judge(dir, &mut m, stand.as_mut())?;

@@ -20,8 +20,8 @@ fn name(program: &str, arguments: &[&str]) -> Option<String> {
             if *first == "status" && arguments.contains(&"--cost") {
                 return Some("levee-status-cost".into());
             }
-            let grouped =
-                ["access", "audit", "label", "partition", "posture", "session", "state"].contains(first);
+            let grouped = ["access", "audit", "lab", "label", "partition", "posture", "session", "state"]
+                .contains(first);
             Some(if grouped { format!("levee-{first}-{second}") } else { format!("levee-{first}") })
         }
     }
