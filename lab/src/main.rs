@@ -18,7 +18,7 @@ use levee_lab::study::{self, Study};
 use levee_lab::workload::{Closer, Task};
 use rand::{Rng, SeedableRng};
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
