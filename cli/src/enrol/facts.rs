@@ -83,7 +83,7 @@ impl Facts {
         };
         let wrong = |why: toml::de::Error| EnrolError::Bundle(path.into(), why.message().to_owned());
         let mut all: toml::Table = toml::from_str(&there).map_err(wrong)?;
-        all.retain(|name, _| !OURS.iter().any(|ours| ours == name));
+        all.retain(|name, _| !OURS.contains(&name));
         let ours = toml::Table::try_from(Workstation {
             site: self.site.as_str(),
             server_name: self.server.as_str(),
