@@ -111,28 +111,7 @@ impl Stand {
             here,
             elsewhere,
         };
-        let sites = [
-            ((Home::Here, false), ""),
-            ((Home::Elsewhere, false), "f"),
-            ((Home::Here, true), "b"),
-            ((Home::Elsewhere, true), "bf"),
-        ];
-        for (site, part) in sites {
-            let wanting = || arms.iter().filter(|a| a.drive.needs_levee() && site_of(a.drive) == site);
-            let drives: Vec<Drive> = wanting().map(|a| a.drive).collect();
-            if drives.is_empty() {
-                continue;
-            }
-            let variant = Variant { part, ..Variant::default() };
-            let programs = before.filter(|_| site.1);
-            match Levee::start(&drives, congestion, stand.server_group.as_ref(), variant, programs) {
-                Ok(l) => drop(stand.levees.insert(site, l)),
-                Err(e) => {
-                    let why = format!("levee did not come up here: {e}");
-                    stand.absent.extend(wanting().map(|a| (a.name.clone(), why.clone())));
-                }
-            }
-        }
+        stand.raise(arms, congestion, before);
         for arm in arms.iter().filter(|a| !a.drive.needs_levee()) {
             for &layout in layouts {
                 let (_, cpu) = processors_of(layout).map_err(io::Error::other)?;
@@ -166,6 +145,32 @@ impl Stand {
             }
         }
         Ok(stand)
+    }
+
+    /// Brings up levee's sites that arms need. Where one does not come up, its arms are absent.
+    fn raise(&mut self, arms: &[&Arm], congestion: &str, before: Option<&FilePath>) {
+        let sites = [
+            ((Home::Here, false), ""),
+            ((Home::Elsewhere, false), "f"),
+            ((Home::Here, true), "b"),
+            ((Home::Elsewhere, true), "bf"),
+        ];
+        for (site, part) in sites {
+            let wanting = || arms.iter().filter(|a| a.drive.needs_levee() && site_of(a.drive) == site);
+            let drives: Vec<Drive> = wanting().map(|a| a.drive).collect();
+            if drives.is_empty() {
+                continue;
+            }
+            let variant = Variant { part, ..Variant::default() };
+            let programs = before.filter(|_| site.1);
+            match Levee::start(&drives, congestion, self.server_group.as_ref(), variant, programs) {
+                Ok(l) => drop(self.levees.insert(site, l)),
+                Err(e) => {
+                    let why = format!("levee did not come up here: {e}");
+                    self.absent.extend(wanting().map(|a| (a.name.clone(), why.clone())));
+                }
+            }
+        }
     }
 
     fn server_of(&self, drive: Drive) -> (&Namespace, Ipv4Addr) {
