@@ -1,12 +1,14 @@
 //! `levee init`: a site file from a few questions, its keys, and what to do next.
 
+use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
-use levee_policy::Site;
+use levee_policy::{DomainName, HostName, Site, SiteName, UserName};
 
 use crate::enrolment;
 use crate::output;
@@ -103,19 +105,22 @@ impl Init {
     }
 
     fn answers(self) -> Result<Answers, String> {
-        let name = asked(self.name, "The site's name", Some("harbour"))?;
-        let server = asked(self.server, "The server's DNS name", Some(&format!("server.{name}.example")))?;
+        let name = asked(self.name, "The site's name", Some("harbour"), fits::<SiteName>)?;
+        let usual = format!("server.{name}.example");
+        let server = asked(self.server, "The server's DNS name", Some(&usual), fits::<DomainName>)?;
+        let question = "The address at which workstations reach this host";
         let address = match self.address {
             Some(address) => address,
-            None => {
-                let said = asked(None, "The address at which workstations reach this host", None)?;
-                said.parse().map_err(|_| format!("`{}` is no IPv4 or IPv6 address", output::shown(&said)))?
-            }
+            None => asked(None, question, None, |said| {
+                said.parse().map_err(|_| format!("`{}` is no IPv4 or IPv6 address", output::shown(said)))
+            })?,
         };
         Ok(Answers {
-            levels: listed(self.levels, "The levels, lowest first", "UNCLASSIFIED,SECRET")?,
-            people: listed(self.people, "The people", "ada")?,
-            workstations: listed(self.workstations, "The workstations", "ws1")?,
+            levels: listed(self.levels, "The levels, lowest first", "UNCLASSIFIED,SECRET", |_| Ok(()))?,
+            people: listed(self.people, "The people", "ada", |one| fits::<UserName>(one).map(drop))?,
+            workstations: listed(self.workstations, "The workstations", "ws1", |one| {
+                fits::<HostName>(one).map(drop)
+            })?,
             name,
             server,
             address,
@@ -127,19 +132,38 @@ impl Init {
 fn agreed() -> Result<bool, String> {
     let question =
         "Make the keys now (no: first narrow accreditations in the file, which the keys then have)";
-    let said = asked(None, question, Some("yes"))?;
-    match said.to_lowercase().as_str() {
+    asked(None, question, Some("yes"), |said| match said.to_lowercase().as_str() {
         "yes" | "y" => Ok(true),
         "no" | "n" => Ok(false),
-        _ => Err(format!("`{}` is neither yes nor no", output::shown(&said))),
+        _ => Err(format!("`{}` is neither yes nor no", output::shown(said))),
+    })
+}
+
+/// A name that is one.
+fn fits<T: FromStr<Err: Display>>(said: &str) -> Result<String, String> {
+    let wrong = |why| format!("`{}`: {why}", output::shown(said));
+    said.parse::<T>().map_err(wrong).map(|_| said.to_owned())
+}
+
+/// What was given, or is answered now. An answer that cannot be is asked for again; what was answered before is not lost.
+fn asked<T>(
+    given: Option<String>,
+    question: &str,
+    default: Option<&str>,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    if let Some(given) = given {
+        return read(&given);
+    }
+    loop {
+        match read(&answer(question, default)?) {
+            Err(why) if io::stdin().is_terminal() => eprintln!("{why}"),
+            result => return result,
+        }
     }
 }
 
-/// What was given, or is answered now.
-fn asked(given: Option<String>, question: &str, default: Option<&str>) -> Result<String, String> {
-    if let Some(given) = given {
-        return Ok(given);
-    }
+fn answer(question: &str, default: Option<&str>) -> Result<String, String> {
     if !io::stdin().is_terminal() {
         return default
             .map(str::to_owned)
@@ -152,16 +176,23 @@ fn asked(given: Option<String>, question: &str, default: Option<&str>) -> Result
     match (line.trim(), default) {
         (_, _) if read == 0 => Err("no answer: nothing is written".to_owned()),
         ("", Some(default)) => Ok(default.to_owned()),
-        ("", None) => asked(None, question, default),
+        ("", None) => answer(question, default),
         (line, _) => Ok(line.to_owned()),
     }
 }
 
 /// A list, its items apart by commas.
-fn listed(given: Vec<String>, question: &str, default: &str) -> Result<Vec<String>, String> {
+fn listed(
+    given: Vec<String>,
+    question: &str,
+    default: &str,
+    fits: impl Fn(&str) -> Result<(), String>,
+) -> Result<Vec<String>, String> {
     let given = if given.is_empty() { None } else { Some(given.join(",")) };
-    let said = asked(given, question, Some(default))?;
-    Ok(said.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect())
+    asked(given, question, Some(default), |said| {
+        let items = said.split(',').map(str::trim).filter(|item| !item.is_empty());
+        items.map(|item| fits(item).map(|()| item.to_owned())).collect()
+    })
 }
 
 /// A string as TOML has it; what could end it or the line is left to the parser to refuse.

@@ -333,6 +333,33 @@ fn init(file: &Path, more: &[&str]) -> Output {
 }
 
 #[test]
+fn a_wrong_answer_at_the_terminal_is_asked_for_again_and_those_before_it_are_kept() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("site.toml");
+    let command = format!("{} init {}", env!("CARGO_BIN_EXE_levee"), file.display());
+    // script(1) gives it a terminal.
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("apt-get install bsdutils");
+    let answers = "Not A Site\nquay\n\n192.0.2\n192.0.2.1\nLOW,HIGH\nada,no body\nada\n\nperhaps\nno\n";
+    child.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    for again in ["`Not A Site`: ", "`192.0.2` is no IPv4", "`no body`: ", "`perhaps` is neither yes nor no"]
+    {
+        assert!(said.contains(again), "{again}: {said}");
+    }
+    let site = std::fs::read_to_string(&file).unwrap();
+    for kept in ["\"quay\"", "server.quay.example", "192.0.2.1", "\"HIGH\"", "\"ada\"", "\"ws1\""] {
+        assert!(site.contains(kept), "{kept}: {site}");
+    }
+}
+
+#[test]
 fn labels_that_are_too_many_to_list_are_completed_category_by_category() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("site.toml");

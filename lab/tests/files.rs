@@ -148,6 +148,26 @@ fn a_report_is_made_again_from_the_samples_alone() {
 }
 
 #[test]
+fn a_run_whose_baseline_differs_from_itself_is_said_first_to_be_too_noisy_to_cite() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let uneven = |line: &String| {
+        let mut s: Value = serde_json::from_str(line).expect("a sample");
+        if s["copy"] == 1 {
+            let odd = s["block"].as_u64().is_some_and(|block| block % 2 == 1);
+            let value = s["outcome"]["value"].as_f64().expect("a rate");
+            s["outcome"]["value"] = (if odd { value / 2.0 } else { value * 2.0 }).into();
+        }
+        s.to_string()
+    };
+    let samples: Vec<String> = lines("agree-quick").iter().map(uneven).collect();
+    let run = unmade("agree-quick", dir.path(), &samples);
+    said(&["report", text(&run)]);
+    let page = fs::read_to_string(run.join("report.html")).expect("report.html");
+    let lead = page.split("<p class=\"lead\">").nth(1).expect("an answer");
+    assert!(lead.starts_with("<strong>This run is too noisy to cite: "), "{lead:.200}");
+}
+
+#[test]
 fn no_name_of_an_experiment_becomes_markup_in_its_report() {
     const NAMES: [&str; 5] = ["I- M- F-", "I M- F-", "I- M(relay) F-", "a plain link", "The MYSEA study"];
     let dir = tempfile::tempdir().expect("a directory");
