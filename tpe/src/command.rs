@@ -76,7 +76,7 @@ impl Fault {
     pub fn json(&self) -> Value {
         match self {
             Self::Refused(kind, reason) => json!({ "error": kind, "reason": reason }),
-            Self::Local(reason) => json!({ "error": "Local", "reason": reason }),
+            Self::Local(reason) => json!({ "error": "Failed", "reason": reason }),
         }
     }
 }
