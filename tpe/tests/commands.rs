@@ -417,7 +417,7 @@ fn a_command_line_that_is_not_understood_is_told_as_json_where_that_is_asked_for
     let output = tpe(&["--json", "level"]);
     assert_eq!((output.status.code(), output.stderr.len()), (Some(2), 0));
     let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(value["error"], "Local");
+    assert_eq!(value["error"], "Failed");
     assert!(value["reason"].as_str().unwrap().contains("<LABEL>"), "{value}");
     let theirs = tpe(&["level", "--bogus", "--", "--json"]);
     assert!(theirs.status.code() == Some(2) && theirs.stdout.is_empty());
