@@ -2,7 +2,7 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help run crowd elsewhere units enforced test test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
+.PHONY: help run crowd elsewhere units enforced test accreditation test-pure fuzz reference book pages advisories lint bench bench-full study build install uninstall packages packages-test reproducible clean mutants soak
 
 help:
 	@echo 'make run          bring up a multilevel server on this machine, use it at two levels, leave a report'
@@ -25,6 +25,7 @@ help:
 	@echo 'make uninstall    removes what make install put there; keys, site files and logs stay'
 	@echo 'make packages     .deb and .rpm for servers, workstations and the laboratory, and a bill of materials, in out/packages'
 	@echo 'make reproducible  builds the last commit twice, in two places, and compares the programs: half an hour and more'
+	@echo 'make accreditation  runs every test, and writes claims, evidence and what it gave here as an assessor reads them: out/accreditation.md'
 	@echo 'make packages-test  installs, upgrades and removes them in clean roots of Debian 12 and 13 and Ubuntu 24.04'
 
 run:
@@ -54,6 +55,13 @@ units:
 test:
 	@scripts/need test
 	@scripts/test
+
+# The pack is written whatever the tests say: what failed is in it.
+accreditation:
+	@scripts/need test
+	@mkdir -p out
+	@scripts/test >out/test.log 2>&1 || echo 'some tests failed: out/test.log' >&2
+	scripts/accreditation out/test.log >out/accreditation.md
 
 test-pure:
 	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike -p levee-labelled

@@ -3,6 +3,7 @@
 use levee_tidy::{Source, none, tree};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
 
 fn documents(all: &[Source]) -> impl Iterator<Item = &Source> {
     all.iter().filter(|f| {
@@ -140,6 +141,38 @@ fn every_test_that_a_document_names_is_there() {
         }
     }
     none(&problems.into_iter().collect::<Vec<_>>());
+}
+
+/// An assessor has each claim with its number and its evidence. What a log says of that evidence is looked at for one claim of each kind.
+#[test]
+fn every_claim_of_the_accreditation_pack_names_its_evidence_and_what_it_gave() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/accreditation");
+    let pack = |log: &[&Path]| {
+        let out = Command::new(&script).args(log).output().expect("apt-get install python3");
+        (out.status.code(), String::from_utf8(out.stdout).expect("text"))
+    };
+    let (code, page) = pack(&[]);
+    let lacking: Vec<&str> = page.lines().filter(|line| line.contains("no evidence is named")).collect();
+    assert_eq!((code, lacking), (Some(0), vec![]));
+    let rows = |page: &str| -> Vec<String> {
+        let is_row = |line: &&str| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit();
+        page.lines().filter(is_row).map(str::to_owned).collect()
+    };
+    assert!(rows(&page).len() > 150, "{}", rows(&page).len());
+    for chapter in ["## Channels that remain", "## What is missing", "## Promises"] {
+        assert!(page.contains(chapter), "{chapter}");
+    }
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let test = "a_session_lasts_no_longer_than_the_site_says_whoever_uses_it";
+    for (ended, expected) in [("ok", "| passed |"), ("FAILED", "| **failed** |")] {
+        let text = format!("     Running core/session: sessions-0123456789abcdef\ntest {test} ... {ended}\n");
+        std::fs::write(log.path(), text).expect("a log");
+        let (code, page) = pack(&[log.path()]);
+        let row = rows(&page).into_iter().find(|row| row.contains(test)).expect("its claim");
+        assert!(code == Some(1) && row.ends_with(expected), "{row}");
+        let others = rows(&page).iter().filter(|row| row.ends_with("| **not run in full** |")).count();
+        assert!(others > 100, "{others}: what was not run is not taken for passed");
+    }
 }
 
 /// What must never fail is tried by exhaustion: which tests do that, the specification says, each where it is, and it leaves none out.
