@@ -124,7 +124,7 @@ impl Ledger {
                 .collect(),
             labels,
             sessions,
-            prices_measured: priced.prices.as_ref().ok().map(|prices| prices.measured),
+            prices_measured: priced.prices.as_ref().ok().map(|prices| prices.measured.saturating_mul(1_000)),
             audit_records: status.audit_records,
         }
     }
@@ -185,7 +185,7 @@ impl Ledger {
             lines.push(format!(
                 "predicted: seconds of the label's vault by the laboratory's prices of {}, in streams to packet by packet; used: the session's \
                  share of its label's vault\n",
-                Date(measured)
+                Date(measured / 1_000)
             ));
         }
         for session in &self.sessions {
@@ -287,14 +287,14 @@ pub mod tests {
         // 1,100 octets at 40 s a gigabyte, or eleven packets at 5 µs; half of the vault's octets were this session's.
         let each = priced(&status, Some(Carried::Each));
         let known = of(&ledger(&status, &each));
-        assert_eq!((&known["predicted_us"], &known["predicted_most_us"]), (&44.into(), &55.into()));
-        assert_eq!((&known["used_us"], &known["ratio_permille"]), (&50.into(), &1_136.into()));
+        assert_eq!((&known["predicted_ms"], &known["predicted_most_ms"]), (&0.044.into(), &0.055.into()));
+        assert_eq!((&known["used_ms"], &known["ratio_permille"]), (&0.05.into(), &1_136.into()));
         let text = ledger(&status, &each).render();
         assert!(text.contains("0.000 to 0.000") && text.contains("1.13"), "{text}");
         assert!(text.contains("prices of 1970-01-02"), "{text}");
         // Since the label started, a minute ago; the person signed on an hour before.
         let constant = of(&ledger(&status, &priced(&status, Some(Carried::Constant(4_000)))));
-        assert_eq!((&constant["predicted_us"], &constant["used_us"]), (&122.into(), &100.into()));
+        assert_eq!((&constant["predicted_ms"], &constant["used_ms"]), (&0.122.into(), &0.1.into()));
         // What was not measured is not guessed.
         let why = |status: &ServerStatus, priced: &Priced| {
             let ledger = ledger(status, priced);

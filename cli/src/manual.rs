@@ -66,8 +66,8 @@ const LEVEE: [Section; 6] = [
             ),
             (
                 "units",
-                "Times have their unit: s, m, h, d; in JSON the field's description in the schema says it. Sizes are in bytes, \
-                 or with K, M, G, T for powers of 1024.",
+                "Times have their unit: s, m, h, d; in JSON they are milliseconds, with a fraction where they are finer, in fields that \
+                 end with _ms. Sizes are in bytes, or with K, M, G, T for powers of 1024.",
             ),
         ],
     ),

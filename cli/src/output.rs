@@ -65,6 +65,16 @@ fn steers(char: char) -> bool {
         || matches!(char, '\u{e0000}'..='\u{e007f}')
 }
 
+/// Microseconds as JSON has every time: in milliseconds.
+pub fn milliseconds<S: serde::Serializer>(microseconds: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(*microseconds as f64 / 1e3)
+}
+
+/// The same of what may not be.
+pub fn some_milliseconds<S: serde::Serializer>(microseconds: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+    microseconds.map(|microseconds| microseconds as f64 / 1e3).serialize(to)
+}
+
 /// The exit code of an answer, or of why there is none: 2.
 pub fn exit(answer: Result<ExitCode, String>) -> ExitCode {
     answer.unwrap_or_else(|message| {

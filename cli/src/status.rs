@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::cost;
 use crate::keys;
 use crate::operator::Which;
-use crate::output::{self, count, shown, table};
+use crate::output::{self, count, shown, some_milliseconds, table};
 use crate::running::Running;
 use crate::usage::{self, Daemon};
 use levee_sys::cgroup::Usage;
@@ -72,7 +72,8 @@ struct SaView {
     suite: Cipher,
     /// Whether packets go in AGGFRAG payloads.
     aggfrag: bool,
-    /// Microseconds from one packet to the next, at a constant rate.
+    /// From one packet to the next, at a constant rate.
+    #[serde(rename = "interval_ms", serialize_with = "some_milliseconds")]
     interval_us: Option<u64>,
     peer: Option<SocketAddr>,
     packets_received: u64,
@@ -313,7 +314,7 @@ pub fn sessions(status: &ServerStatus) -> String {
             session.label.to_string(),
             protections(session),
             addresses(&session.inner),
-            time(session.age),
+            time(session.age_ms / 1_000),
             match (session.attached, session.locked) {
                 (true, false) => "attached",
                 (true, true) => "attached, locked",
@@ -338,7 +339,7 @@ pub fn sessions(status: &ServerStatus) -> String {
 pub fn partitions(partitions: &[PartitionStatus]) -> String {
     let mib = |bytes: u64| format!("{}M", bytes.div_ceil(1 << 20));
     let rows = partitions.iter().map(|partition| {
-        let PartitionStatus { name, label, state, init, age, starts, weight, cpu_percent, reserved } =
+        let PartitionStatus { name, label, state, init, age_ms, starts, weight, cpu_percent, reserved } =
             partition;
         // What the kernel says of a process that has just ended is nothing.
         let used = Usage::of(*init).ok().filter(|_| *init > 0);
@@ -349,7 +350,7 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
         vec![
             name.to_string(),
             label.to_string(),
-            if *init > 0 { time(*age) } else { "-".to_owned() },
+            if *init > 0 { time(*age_ms / 1_000) } else { "-".to_owned() },
             starts.to_string(),
             format!("{weight}, {cpu_percent}%"),
             memory.unwrap_or_else(|| "-".to_owned()),
@@ -364,7 +365,7 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
 /// What is in force, a line each.
 pub fn postures(status: &ServerStatus) -> String {
     let line = |one: &InForce| {
-        let left = one.seconds.map_or_else(String::new, |seconds| format!(", {seconds} s more"));
+        let left = one.left_ms.map_or_else(String::new, |left| format!(", {} s more", left / 1_000));
         format!("  {}{left}\n", one.name)
     };
     let mut out: String = status.postures.iter().map(line).collect();
@@ -456,7 +457,7 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
             compartment.init.to_string(),
             compartment.vault.to_string(),
             compartment.vault_starts.to_string(),
-            time(compartment.age),
+            time(compartment.age_ms / 1_000),
             services.chain(handoff).collect::<Vec<_>>().join(" "),
         ]
     });
@@ -524,7 +525,7 @@ pub mod tests {
                 host: "ws1".parse().unwrap(),
                 label: label.clone(),
                 inner: vec!["10.80.1.1".parse().unwrap()],
-                age: 3_725,
+                age_ms: 3_725_900,
                 attached: false,
                 locked: false,
                 protections: Vec::new(),
@@ -537,7 +538,7 @@ pub mod tests {
                 slot: 7,
                 init: 100,
                 vault: 101,
-                age: 61,
+                age_ms: 61_000,
                 services: vec![("web".into(), 1), ("mail".into(), 3)],
                 off: vec![("orders".into(), "posture `siege` has `orders` off".into())],
                 vault_starts: 2,

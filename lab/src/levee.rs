@@ -565,7 +565,7 @@ impl Ledger {
     fn read(said: &serde_json::Value) -> io::Result<Ledger> {
         let wrong = || io::Error::other("levee status --cost does not say what it should");
         let number = |of: &serde_json::Value, name: &str| of.get(name)?.as_f64();
-        let time = |of: &serde_json::Value| Some((number(of, "user_us")? + number(of, "system_us")?) / 1e6);
+        let time = |of: &serde_json::Value| Some((number(of, "user_ms")? + number(of, "system_ms")?) / 1e3);
         let read = || {
             let vault = said.get("roles")?.as_array()?.iter().find(|row| {
                 let is = |name: &str, word: &str| row.get(name).and_then(|v| v.as_str()) == Some(word);
@@ -623,11 +623,11 @@ mod tests {
     #[test]
     fn of_the_ledger_the_sessions_label_is_read_and_its_vault() {
         let said = serde_json::json!({
-            "processor": {"user_us": 5_000_000, "system_us": 1_000_000},
+            "processor": {"user_ms": 5_000.0, "system_ms": 1_000.0},
             "roles": [
-                {"role": "vault", "label": "HIGH", "user_us": 9, "system_us": 9},
-                {"role": "services", "label": "LOW", "user_us": 8, "system_us": 8},
-                {"role": "vault", "label": "LOW", "user_us": 300_000, "system_us": 200_000},
+                {"role": "vault", "label": "HIGH", "user_ms": 0.009, "system_ms": 0.009},
+                {"role": "services", "label": "LOW", "user_ms": 0.008, "system_ms": 0.008},
+                {"role": "vault", "label": "LOW", "user_ms": 300.0, "system_ms": 200.0},
             ],
             "labels": {"LOW": {"packets_in": 1, "packets_out": 2, "octets_in": 30, "octets_out": 40}},
         });

@@ -237,27 +237,30 @@ fn costs(session: &Session) -> String {
     }
 }
 
-/// In the units of the file of prices.
+/// In milliseconds, as every time is in JSON; the file of prices has finer units.
 fn costs_json(costs: &Told) -> Value {
     let price = |price: &Price| {
         let measured = |value: Option<Measured>| value.map(Measured::all);
+        let milliseconds = |value: Option<Measured>, of_one: f64| {
+            measured(value).map(|all| all.map(|one| one as f64 / of_one))
+        };
         json!({
             "cipher": price.cipher,
-            "interval_us": match price.carried {
+            "interval_ms": match price.carried {
                 Carried::Each => None,
-                Carried::Constant(interval) => Some(interval),
+                Carried::Constant(interval) => Some(interval as f64 / 1e3),
             },
-            "gigabyte_us": measured(price.gigabyte),
-            "packet_ns": measured(price.packet),
-            "trip_ns": measured(price.trip),
+            "gigabyte_ms": milliseconds(price.gigabyte, 1e3),
+            "packet_ms": milliseconds(price.packet, 1e6),
+            "trip_ms": milliseconds(price.trip, 1e6),
             "wire_permille": measured(price.wire),
-            "standing_us": measured(price.standing),
+            "standing_ms": milliseconds(price.standing, 1e3),
             "standing_wire": measured(price.standing_wire),
         })
     };
     match costs {
         Ok(Forecast { measured, price: with, without }) => json!({
-            "measured": measured,
+            "measured": measured.saturating_mul(1_000),
             "price": price(with),
             "without": without.as_ref().map(price),
         }),

@@ -51,7 +51,7 @@ pub fn list_json(waiting: &[Release]) -> Value {
             "to": release.to,
             "octets": release.octets,
             "sha256": hex(&release.digest),
-            "seconds_left": release.left.as_secs(),
+            "left_ms": u64::try_from(release.left.as_millis()).unwrap_or(u64::MAX),
             "released_by": release.by,
         })
     };

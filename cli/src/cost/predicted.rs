@@ -1,6 +1,7 @@
 //! What sessions' tunnels were to cost by the laboratory's prices, beside what they have really used.
 
 use super::used::{Time, Traffic, seconds};
+use crate::output::milliseconds;
 use levee_ipc::operator::{Priced, ServerStatus};
 use levee_ipc::vault::SaReport;
 use levee_prices::{Carried, Prices, Unpriced};
@@ -31,10 +32,13 @@ pub(super) enum Forecast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Known {
     /// As if everything went in streams; at a constant rate, for as long as its label runs and its person is signed on.
+    #[serde(rename = "predicted_ms", serialize_with = "milliseconds")]
     predicted_us: u64,
     /// As if each packet came alone.
+    #[serde(rename = "predicted_most_ms", serialize_with = "milliseconds")]
     predicted_most_us: u64,
     /// Its share of what the vault has used, by octets; at a constant rate an equal share.
+    #[serde(rename = "used_ms", serialize_with = "milliseconds")]
     used_us: u64,
     /// A thousand times what was used for what was predicted.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,11 +1,14 @@
 //! What was used: time, packets and octets.
 
+use crate::output::milliseconds;
 use serde::Serialize;
 
 /// Processor time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Time {
+    #[serde(rename = "user_ms", serialize_with = "milliseconds")]
     pub(super) user_us: u64,
+    #[serde(rename = "system_ms", serialize_with = "milliseconds")]
     pub(super) system_us: u64,
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::operator::Which;
 use crate::output::table;
-use crate::output::{self, shown};
+use crate::output::{self, shown, some_milliseconds};
 use crate::running::Running;
 
 /// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
@@ -53,9 +53,10 @@ struct LabelPlan {
     exchanges_stay: bool,
     /// Whether tunnels have to have new keys.
     changes: bool,
-    /// How old keys may become, in seconds; none: as long as without a posture.
-    key_life: Option<u64>,
-    /// Microseconds from one packet of a session to the next, where all leave at a constant rate.
+    /// How old keys may become; none: as long as without a posture.
+    key_life_ms: Option<u64>,
+    /// From one packet of a session to the next, where all leave at a constant rate.
+    #[serde(rename = "interval_ms", serialize_with = "some_milliseconds")]
     interval_us: Option<u64>,
     /// Whether packets go in AGGFRAG payloads as they come, where the client takes them.
     aggfrag: bool,
@@ -99,8 +100,10 @@ struct SessionPlan {
     now: Vec<Cipher>,
     outcome: Outcome,
     /// Microseconds of the label's vault for a gigabyte in a stream, by the laboratory's prices; none: not measured.
+    #[serde(rename = "gigabyte_ms", serialize_with = "some_milliseconds")]
     gigabyte_us: Option<u64>,
     /// The same of the preferred cipher then.
+    #[serde(rename = "gigabyte_then_ms", serialize_with = "some_milliseconds")]
     gigabyte_us_then: Option<u64>,
 }
 
@@ -231,7 +234,7 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
             then: ciphers_then,
             exchanges_stay: keying.exchanges == now.keying(label).exchanges,
             exchanges: keying.exchanges,
-            key_life: keying.key_life.map(|life| life.as_secs()),
+            key_life_ms: keying.key_life.and_then(|life| u64::try_from(life.as_millis()).ok()),
             interval_us: plain.interval.and_then(|time| u64::try_from(time.as_micros()).ok()),
             aggfrag: plain.aggfrag,
             agree: then.vault(label) == VaultKind::Agreeing,
@@ -336,7 +339,7 @@ impl Planned {
                 off if row.restarts => format!("{} (every program at the label ends for it)", off.join(" ")),
                 off => off.join(" "),
             };
-            let life = row.key_life.map_or_else(|| "-".to_owned(), |life| format!("{life} s"));
+            let life = row.key_life_ms.map_or_else(|| "-".to_owned(), |life| format!("{} s", life / 1_000));
             let rate = match row.interval_us {
                 Some(us) => format!("one in {us} us"),
                 None if row.aggfrag => "in AGGFRAG".to_owned(),
@@ -483,7 +486,7 @@ agree = true
         assert!(!even.labels[0].agree && even.labels[0].vault_stays);
         assert_eq!((outcome(&status, "two"), costs("two")), (Outcome::NewKeys, (aes, None)));
         assert!(two.render().contains("two stacks instead"), "{}", two.render());
-        status.postures = vec![InForce { name: "siege".parse().unwrap(), seconds: None }];
+        status.postures = vec![InForce { name: "siege".parse().unwrap(), left_ms: None }];
         assert_eq!(outcome(&status, "siege"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
         status.vaults[0].1.sas.clear();
@@ -501,7 +504,7 @@ agree = true
             (row.off, row.restarts, row.changes, planned.sessions[0].outcome)
         };
         assert_eq!(quiet(&status), (vec!["web".to_owned()], true, false, Outcome::Stays));
-        status.postures = vec![InForce { name: "quiet".parse().unwrap(), seconds: None }];
+        status.postures = vec![InForce { name: "quiet".parse().unwrap(), left_ms: None }];
         assert_eq!(quiet(&status), (vec!["web".to_owned()], false, false, Outcome::Stays));
         for (user, expected) in [("ada", Outcome::NotAllowed), ("mia", Outcome::Stays)] {
             status.sessions[0].user = user.parse().unwrap();

@@ -340,7 +340,7 @@ impl Daemon {
             host: shown.device,
             label: shown.label,
             inner: shown.inner,
-            age: now.since(shown.opened).as_secs(),
+            age_ms: now.as_millis().saturating_sub(shown.opened.as_millis()),
             attached: shown.attached,
             locked: shown.locked,
             protections: shown.protections,
@@ -349,10 +349,10 @@ impl Daemon {
         let (in_force, moving) = self.machine.postures();
         let own = [self.audit.alarm(), self.store.alarm(), self.clock.alarm()];
         let alarms = self.operators.alarms.iter().cloned().chain(self.operators.failed.alarms(now));
-        let left = |until: Time| until.since(now).as_secs();
+        let left = |until: Time| until.as_millis().saturating_sub(now.as_millis());
         let in_force = in_force
             .iter()
-            .map(|one| operator::InForce { name: one.name.clone(), seconds: one.until.map(left) });
+            .map(|one| operator::InForce { name: one.name.clone(), left_ms: one.until.map(left) });
         ServerStatus {
             site: self.site.name().clone(),
             session_count: sessions.len() as u64,
@@ -417,7 +417,7 @@ mod tests {
             host: "a-workstation-with-a-long-name".parse().unwrap(),
             label: label.clone(),
             inner: vec!["10.80.1.2".parse().unwrap(), "fd00::1".parse().unwrap()],
-            age: 1 << 40,
+            age_ms: 1 << 40,
             attached: true,
             locked: true,
             protections: vec!["p".repeat(32).parse().unwrap(); 2],
@@ -455,7 +455,7 @@ mod tests {
             label: label.clone(),
             state: format!("off: {}", "\u{20ac}".repeat(300)),
             init: 0,
-            age: 0,
+            age_ms: 0,
             starts: 9,
             weight: 100,
             cpu_percent: 100,

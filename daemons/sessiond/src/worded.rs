@@ -72,7 +72,7 @@ mod tests {
             slot: 1,
             init: 1,
             vault: 1,
-            age: 0,
+            age_ms: 0,
             services: Vec::new(),
             off: Vec::new(),
             vault_starts: 1,

@@ -441,7 +441,7 @@ impl RunningLabel {
                 .process()
                 .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
             vault,
-            age: self.since.elapsed().as_secs(),
+            age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
             off: self.off.iter().map(|(name, why)| (name.to_string(), why.clone())).collect(),
             vault_starts: self.vault_starts,

@@ -454,7 +454,7 @@ impl Partition {
             label: self.label.clone(),
             state,
             init: init.map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
-            age: age.as_secs(),
+            age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             starts: self.starts,
             weight: self.asked.weight(),
             cpu_percent: self.asked.cpu_percent(),

@@ -94,8 +94,8 @@ pub struct Posture {
 pub struct InForce {
     /// Which.
     pub name: PostureName,
-    /// For how many more seconds; `None`: until another is set.
-    pub seconds: Option<u64>,
+    /// For how many more milliseconds; `None`: until another is set.
+    pub left_ms: Option<u64>,
 }
 
 /// What tunnels cost at a server, as far as that was measured there.
@@ -186,8 +186,8 @@ pub struct SessionStatus {
     pub label: LabelName,
     /// Its inner addresses.
     pub inner: Vec<IpAddr>,
-    /// Seconds since its person signed on.
-    pub age: u64,
+    /// Milliseconds since its person signed on.
+    pub age_ms: u64,
     /// Whether its trusted path is up; if not, it ends after the site's grace time.
     pub attached: bool,
     /// Whether nothing of it passes until its person has proved themself.

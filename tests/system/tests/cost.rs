@@ -19,8 +19,8 @@ fn ledger(world: &World) -> Value {
 
 /// Seconds.
 fn time(of: &Value) -> f64 {
-    let part = |name: &str| of[name].as_u64().expect("microseconds") as f64 / 1e6;
-    part("user_us") + part("system_us")
+    let part = |name: &str| of[name].as_f64().expect("milliseconds") / 1e3;
+    part("user_ms") + part("system_ms")
 }
 
 fn kernel(world: &World) -> f64 {

@@ -104,10 +104,10 @@ fn suites(status: &Value, label: &str) -> Vec<String> {
 }
 
 /// How packets go under every pair at a label: whether in AGGFRAG payloads, and at which constant rate.
-fn carried(world: &World, label: &str) -> Vec<(bool, Option<u64>)> {
+fn carried(world: &World, label: &str) -> Vec<(bool, Option<f64>)> {
     let status = world.status();
     let sas = status["vaults"][label]["sas"].as_array().into_iter().flatten();
-    sas.map(|sa| (sa["aggfrag"].as_bool().expect("said"), sa["interval_us"].as_u64())).collect()
+    sas.map(|sa| (sa["aggfrag"].as_bool().expect("said"), sa["interval_ms"].as_f64())).collect()
 }
 
 /// Every packet that a vault could not open, or let through.
@@ -251,7 +251,7 @@ fn tunnels_in_traffic_begin_to_go_at_a_constant_rate_and_end_to_and_who_comes_me
         posture(&world, &["set", "even", "--reason", "a drill"]).ok();
         after(2);
         // Also with another cipher at once; and in AGGFRAG payloads as they come.
-        let (each, even, packed) = ((false, None), (true, Some(4_000)), (true, None));
+        let (each, even, packed) = ((false, None), (true, Some(4.0)), (true, None));
         for (name, expected) in [
             ("default", each),
             ("both", even),

@@ -175,6 +175,43 @@ fn every_claim_of_the_accreditation_pack_names_its_evidence_and_what_it_gave() {
     }
 }
 
+/// A field of JSON that is a time ends with `_ms`, or is an instant, and has milliseconds.
+fn times(schema: &serde_json::Value, problems: &mut Vec<String>) {
+    let properties = schema.get("properties").and_then(serde_json::Value::as_object);
+    for (name, field) in properties.into_iter().flatten() {
+        let means = field.get("description").and_then(serde_json::Value::as_str).unwrap_or_default();
+        let other_unit = ["_us", "_ns", "_s", "_sec", "seconds", "age", "minutes", "hours"];
+        let is_instant = means.contains("since 1970");
+        if other_unit.iter().any(|unit| name.ends_with(unit) && name != "usage" && name != "message")
+            || means.contains("second") && !(name.ends_with("_ms") || is_instant)
+            || (means.replace("milliseconds", "").contains("seconds"))
+        {
+            problems.push(format!("{name}: {means}"));
+        }
+    }
+    match schema {
+        serde_json::Value::Object(parts) => parts.values().for_each(|part| times(part, problems)),
+        serde_json::Value::Array(parts) => parts.iter().for_each(|part| times(part, problems)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_time_in_json_is_in_milliseconds_and_its_name_says_so() {
+    let mut problems = Vec::new();
+    let schemas: Vec<Source> = tree()
+        .into_iter()
+        .filter(|f| f.path.starts_with("docs/schemas/") && f.path.ends_with(".json"))
+        .collect();
+    assert!(schemas.len() > 15, "{} schemas", schemas.len());
+    for file in schemas {
+        let mut here = Vec::new();
+        times(&serde_json::from_str(&file.text).expect("JSON"), &mut here);
+        problems.extend(here.into_iter().map(|problem| format!("{}: {problem}", file.path)));
+    }
+    none(&problems);
+}
+
 /// What must never fail is tried by exhaustion: which tests do that, the specification says, each where it is, and it leaves none out.
 #[test]
 fn the_table_of_what_is_tried_by_exhaustion_is_what_there_is() {

@@ -290,8 +290,8 @@ pub struct PartitionStatus {
     pub state: String,
     /// Its first process, as the host numbers it; 0 where there is none.
     pub init: u32,
-    /// Seconds since it was started.
-    pub age: u64,
+    /// Milliseconds since it was started.
+    pub age_ms: u64,
     /// How often it was started.
     pub starts: u32,
     /// Its share of the processors, where a label's compartment has 100.
@@ -315,8 +315,8 @@ pub struct CompartmentStatus {
     pub init: u32,
     /// Its vault, as the host numbers it.
     pub vault: u32,
-    /// Seconds since it started.
-    pub age: u64,
+    /// Milliseconds since it started.
+    pub age_ms: u64,
     /// Services that have been started, and how often.
     pub services: Vec<(String, u32)>,
     /// Services that are off, and why.
