@@ -33,7 +33,8 @@ enum Action {
 
 /// Have a service start at a label, as its first connection would, and say whether it runs
 ///
-/// The label is started for it where it does not run. A connection is made within the label, from nowhere else.
+/// The label is started for it where it does not run. A connection is made within the label, from nowhere else. That is so of services
+/// in `direct` and `itself`; one in `relay` or `handoff`, or at a label with a kernel of its own, is tried by signing on and using it.
 /// Exit code 0: it runs. 1: it does not, and why. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
 struct Test {
@@ -85,12 +86,18 @@ impl Test {
             ));
         }
         if let Err(why) = try_label(&self.which.run()?, &self.label) {
-            return self.fails(&why);
+            return self.fails(&why, "");
         }
         let at = |address: &IpAddr| SocketAddr::new(*address, service.port());
         let places: Vec<SocketAddr> = site.server().inner_addresses().iter().map(at).collect();
         self.knock(&places, service.protocol())?;
-        self.settled()
+        let hint = match service.mode() {
+            Mode::Direct => {
+                "`mode = \"direct\"` hands it its port; a program that binds it itself wants `mode = \"itself\"`\n"
+            }
+            _ => "",
+        };
+        self.settled(hint)
     }
 
     /// Where its compartment is, and whether the service runs there: how often it was started, and what is said of it.
@@ -127,7 +134,7 @@ impl Test {
     }
 
     /// One that runs has no trouble for a while; one that has just been killed may be on its way again.
-    fn settled(&self) -> Result<ExitCode, String> {
+    fn settled(&self, hint: &str) -> Result<ExitCode, String> {
         let began = Instant::now();
         let mut well_since = began;
         loop {
@@ -141,16 +148,16 @@ impl Test {
                 return Ok(ExitCode::SUCCESS);
             }
             if began.elapsed() >= PATIENCE {
-                return self.fails(trouble.as_deref().unwrap_or("nothing has started it"));
+                return self.fails(trouble.as_deref().unwrap_or("nothing has started it"), hint);
             }
             std::thread::sleep(TURN);
         }
     }
 
-    fn fails(&self, why: &str) -> Result<ExitCode, String> {
+    fn fails(&self, why: &str, hint: &str) -> Result<ExitCode, String> {
         output::print(&format!("{} does not run at {}: {}\n", self.service, self.label, shown(why)))?;
         let label = self.label.as_str();
-        output::print(&format!("what it said: levee log '{label}'\n"))?;
+        output::print(&format!("what it said: levee log '{label}'\n{hint}"))?;
         Ok(ExitCode::FAILURE)
     }
 }

@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 /// One entry of `env.json`; a run that was resumed has several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,10 +18,12 @@ pub struct Env {
     pub facts: BTreeMap<String, String>,
 }
 
-/// Now, RFC 3339, to the second.
+/// Now, RFC 3339 in UTC with milliseconds, 24 signs, as every command of levee's has it.
 pub fn now() -> String {
     let now = OffsetDateTime::now_utc();
-    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+    let (date, (hour, minute, second, milli)) = (now.date(), now.to_hms_milli());
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
 fn first(path: &str) -> Option<String> {

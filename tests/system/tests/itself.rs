@@ -28,6 +28,18 @@ software = ["python3"]
 command = ["/usr/bin/python3", "-c", "raise SystemExit('no configuration')"]
 "#;
 
+/// One that binds its port, where the site says that it is handed it.
+const MISTAKEN: &str = r#"
+[[service]]
+name = "mistaken"
+port = 8002
+protocol = "tcp"
+range = "UNCLASSIFIED"
+mode = "direct"
+software = ["python3"]
+command = ["/usr/bin/python3", "-m", "http.server", "8002"]
+"#;
+
 /// How often it has been started at a label, as `levee status` says.
 fn starts(world: &World, label: &str, service: &str) -> u64 {
     let status = world.status();
@@ -39,7 +51,7 @@ fn starts(world: &World, label: &str, service: &str) -> u64 {
 
 #[test]
 fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again() {
-    let world = World::up("itself", &format!("{SITE}{SERVICES}"), &["ws1"]);
+    let world = World::up("itself", &format!("{SITE}{SERVICES}{MISTAKEN}"), &["ws1"]);
     let page = "http://www.harbour.example:8000/";
     world.login("ws1", "ada").ok();
     world.level("ws1", LOW).ok();
@@ -68,7 +80,14 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     assert!(test("nosuch").refused().contains("site.toml has no service nosuch at UNCLASSIFIED; there are "));
     let broken = test("broken");
     assert_eq!(broken.status, 1, "{}{}", broken.out, broken.err);
-    assert!(broken.out.contains("ended with status 1"), "{}", broken.out);
+    assert!(broken.out.contains("ended with status 1") && !broken.out.contains("itself"), "{}", broken.out);
+    let mistaken = test("mistaken");
+    assert_eq!(mistaken.status, 1, "{}{}", mistaken.out, mistaken.err);
+    assert!(
+        mistaken.out.contains("a program that binds it itself wants `mode = \"itself\"`"),
+        "{}",
+        mistaken.out
+    );
     let broken =
         world.run("ws1", &["curl", "--silent", "--max-time", "5", "http://www.harbour.example:8001/"]);
     broken.refused();

@@ -183,7 +183,7 @@ fn times(schema: &serde_json::Value, problems: &mut Vec<String>) {
         let other_unit = ["_us", "_ns", "_s", "_sec", "seconds", "age", "minutes", "hours"];
         let is_instant = means.contains("since 1970");
         if other_unit.iter().any(|unit| name.ends_with(unit) && name != "usage" && name != "message")
-            || means.contains("second") && !(name.ends_with("_ms") || is_instant)
+            || means.contains("seconds") && !(name.ends_with("_ms") || is_instant)
             || (means.replace("milliseconds", "").contains("seconds"))
         {
             problems.push(format!("{name}: {means}"));
