@@ -45,11 +45,21 @@ const LATER: u32 = 256;
 const MOST_GIVEN_BACK: u64 = 64;
 /// Octets that may be under way in a tunnel: half a gigabit a second over 100 ms.
 const UNDER_WAY: u64 = 6 << 20;
+/// Packets of a tunnel of which something is kept until the other end acknowledges them, or a later one: with so many nothing more is carried. A
+/// small one takes more than its octets, and octets under way are counted from nought for each address that a workstation goes on from.
+const MOST_KEPT: u64 = 8_192;
+/// And a tunnel with so many is over. What asks, answers or acknowledges is counted as well, and not held back.
+const TOO_MANY: u64 = 12_288;
+/// All tunnels together have no more: 250 octets each and more. Beyond it the one that has the most is over.
+const MOST_KEPT_IN_ALL: u64 = 1 << 19;
 
 /// No congestion control of the tunnel's own, as ESP has none: what is carried slows down by itself where the way is full. A tunnel that did so
 /// once more, for each datagram that is lost or comes after a later one, would all but stand still over a way that is neither full nor even.
-#[derive(Clone, Copy, Debug)]
-struct Uncontrolled;
+#[derive(Clone, Copy, Debug, Default)]
+struct Uncontrolled {
+    /// The last packet that was acknowledged.
+    acknowledged: u64,
+}
 
 impl ControllerFactory for Uncontrolled {
     fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
@@ -58,6 +68,10 @@ impl ControllerFactory for Uncontrolled {
 }
 
 impl Controller for Uncontrolled {
+    fn on_end_acks(&mut self, _: Instant, _: u64, _: bool, largest: Option<u64>) {
+        self.acknowledged = self.acknowledged.max(largest.unwrap_or(0));
+    }
+
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
 
     fn on_mtu_update(&mut self, _: u16) {}
@@ -113,11 +127,22 @@ struct Linked {
     up: bool,
     /// It is over.
     told: bool,
+    acknowledged: u64,
+    /// Packets of which something is kept, or a few more.
+    kept: u64,
 }
 
 impl Linked {
     fn is_under_way(&self) -> bool {
         !self.up && !self.told
+    }
+
+    /// Counts what is kept: what was sent behind the last packet that was acknowledged, on whatever path.
+    fn count_kept(&mut self) {
+        let control = self.connection.congestion_state().clone_box().into_any();
+        let acknowledged = control.downcast::<Uncontrolled>().map_or(0, |control| control.acknowledged);
+        self.acknowledged = self.acknowledged.max(acknowledged);
+        self.kept = self.connection.stats().path.sent_packets.saturating_sub(self.acknowledged);
     }
 
     /// The network on whose account it is, at a server, until it is there.
@@ -146,8 +171,12 @@ pub struct Quic {
     buffer: Vec<u8>,
     client: Option<Arc<Client>>,
     strangers: Strangers,
+    /// Packets that are kept of all tunnels.
+    kept: u64,
     /// Handshakes that may be under way in all.
     pub most_handshakes: usize,
+    /// Packets of which something may be kept in all.
+    pub most_kept: u64,
     /// What was done so far.
     pub counts: Counts,
 }
@@ -167,7 +196,7 @@ fn transport(is_client: bool) -> Result<Arc<TransportConfig>, String> {
         .keep_alive_interval(is_client.then_some(ALIVE))
         .datagram_receive_buffer_size(Some(WAITING))
         .datagram_send_buffer_size(WAITING)
-        .congestion_controller_factory(Arc::new(Uncontrolled))
+        .congestion_controller_factory(Arc::new(Uncontrolled::default()))
         .packet_threshold(LATER)
         .time_threshold(2.0)
         .mtu_discovery_config(Some(discovery));
@@ -226,7 +255,9 @@ impl Quic {
             buffer: Vec::new(),
             client,
             strangers: Strangers::default(),
+            kept: 0,
             most_handshakes: MOST_HANDSHAKES,
+            most_kept: MOST_KEPT_IN_ALL,
             counts: Counts::default(),
         })
     }
@@ -246,7 +277,9 @@ impl Quic {
     }
 
     fn keep(&mut self, since: Instant, handle: Handle, connection: Connection, from: IpAddr) {
-        let linked = Linked { connection, from: share(from), since, due: None, up: false, told: false };
+        let from = share(from);
+        let linked =
+            Linked { connection, from, since, due: None, up: false, told: false, acknowledged: 0, kept: 0 };
         self.linked.insert(handle.0, linked);
         self.touched.insert(handle.0);
     }
@@ -344,12 +377,41 @@ impl Quic {
         let Some(number) = all.max_by_key(|(_, linked)| rank(linked)).map(|(number, _)| *number) else {
             return false;
         };
-        if let Some(due) = self.linked.remove(&number).and_then(|linked| linked.due) {
+        self.forget(number);
+        true
+    }
+
+    /// Nothing is kept of it any more. Its other end hears so at its next packet.
+    fn forget(&mut self, number: usize) {
+        let Some(linked) = self.linked.remove(&number) else { return };
+        if let Some(due) = linked.due {
             self.due.remove(&(due, number));
         }
+        self.kept = self.kept.saturating_sub(linked.kept);
         self.touched.remove(&number);
         self.endpoint.handle_event(ConnectionHandle(number), EndpointEvent::drained());
-        true
+    }
+
+    /// Counts what is kept of a tunnel, and ends one that has too much.
+    fn count_kept(&mut self, number: usize, news: &mut Vec<News>) {
+        let Some(linked) = self.linked.get_mut(&number) else { return };
+        let before = linked.kept;
+        linked.count_kept();
+        let kept = linked.kept;
+        self.kept = self.kept.saturating_sub(before).saturating_add(kept);
+        let most = || self.linked.iter().max_by_key(|(_, linked)| linked.kept).map(|(number, _)| *number);
+        let over = if kept > TOO_MANY {
+            Some(number)
+        } else if self.kept > self.most_kept {
+            most()
+        } else {
+            None
+        };
+        let Some(over) = over else { return };
+        if self.linked.get(&over).is_some_and(|linked| !linked.told) {
+            news.push(News::Gone(ConnectionHandle(over), "it acknowledges too little".to_owned()));
+        }
+        self.forget(over);
     }
 
     /// When to call [`Quic::work`] at the latest.
@@ -363,9 +425,11 @@ impl Quic {
         linked.and_then(|linked| linked.connection.datagrams().max_size()).unwrap_or(0)
     }
 
-    /// Has a datagram leave; the oldest that wait go where there are too many. False if it is longer than the path carries.
+    /// Has a datagram leave; the oldest that wait go where there are too many. False if it is longer than the path carries, or too much is
+    /// not acknowledged.
     pub fn send(&mut self, handle: Handle, datagram: Vec<u8>) -> bool {
-        let Some(linked) = self.linked.get_mut(&handle.0).filter(|linked| linked.up) else { return false };
+        let linked = self.linked.get_mut(&handle.0).filter(|linked| linked.up && linked.kept < MOST_KEPT);
+        let Some(linked) = linked else { return false };
         self.touched.insert(handle.0);
         linked.connection.datagrams().send(datagram.into(), true).is_ok()
     }
@@ -399,13 +463,14 @@ impl Quic {
             let stranger = self.linked.get(&number).and_then(|linked| linked.stranger(&self.client));
             let began = Instant::now();
             self.see_to(now, number, &mut news, send);
+            self.count_kept(number, &mut news);
             self.spend(stranger, began, now);
         }
         news
     }
 
     fn see_to(&mut self, now: Instant, number: usize, news: &mut Vec<News>, send: &mut impl FnMut(Out<'_>)) {
-        let Self { linked: all, endpoint, buffer, due, .. } = self;
+        let Self { linked: all, endpoint, buffer, due, kept, .. } = self;
         let Some(linked) = all.get_mut(&number) else { return };
         let handle = ConnectionHandle(number);
         loop {
@@ -454,6 +519,7 @@ impl Quic {
             if !linked.told {
                 news.push(News::Gone(handle, "it was ended".to_owned()));
             }
+            *kept = kept.saturating_sub(linked.kept);
             all.remove(&number);
         } else if let Some(next) = next {
             linked.due = Some(next);

@@ -321,6 +321,86 @@ fn who_gives_connection_ids_back_without_end_has_no_tunnel_any_more() {
     assert!((64..100).contains(&given_back), "{given_back}");
 }
 
+/// A workstation that hears nothing of what is said to it, and goes on from two addresses by turns.
+#[test]
+fn who_acknowledges_nothing_has_so_many_packets_kept_wherever_it_goes_on_from() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let handle = world.connect(1);
+    let news = world.run(Duration::from_secs(2));
+    let [there] = ups(&news, 0)[..] else { panic!("{news:?}") };
+    let small = || Carried::Packet(Flow::new(1), &[5; 64]).write().unwrap();
+    let (mut sent, mut gone) = (0, false);
+    for round in 0.. {
+        let (now, [(to, server), (at, client)]) = (world.now, &mut world.ends[..]) else { panic!() };
+        let (mut from, mut wire) = (*at, Wire::new());
+        from.set_port(at.port() + round % 2);
+        assert!(client.send(handle, small()));
+        client.work(now, &mut |out| put(&mut wire, *at, &out));
+        for (_, _, datagram) in std::mem::take(&mut wire) {
+            server.receive(now, from, to.ip(), &datagram, &mut |_| {});
+        }
+        // What it asks for stays at its address: nobody is sent more than they have sent.
+        (0..if round == 0 { 9_000 } else { 1 }).for_each(|_| {
+            server.send(there, small());
+            world.now += Duration::from_micros(100);
+            let news = server.work(world.now, &mut |out| put(&mut wire, *to, &out));
+            gone |= news.iter().any(|one| matches!(one, News::Gone(of, _) if *of == there));
+        });
+        sent += wire.len();
+        if round == 0 {
+            assert!((8_000..8_500).contains(&sent), "{sent}");
+        }
+        if gone || sent > 20_000 {
+            break;
+        }
+    }
+    assert!(gone && sent < 13_000, "{sent}");
+    assert_eq!(world.server().count(), 0, "nothing is kept of it");
+}
+
+#[test]
+fn of_all_tunnels_the_one_of_which_the_most_is_kept_gives_way() {
+    let authority = Authority::new();
+    let clients =
+        [("192.0.2.11:40000", authority.client("ws1")), ("192.0.2.12:40000", authority.client("ws2"))];
+    let mut world = World::new([("192.0.2.1:4433", authority.server())].into_iter().chain(clients).collect());
+    world.server().most_kept = 1_000;
+    for end in 1..=2 {
+        world.connect(end);
+    }
+    let there = ups(&world.run(Duration::from_secs(2)), 0);
+    let mut gone = Vec::new();
+    for (handle, packets) in [(there[0], 700), (there[1], 400)] {
+        for _ in 0..packets {
+            world.server().send(handle, Carried::Ask.write().unwrap());
+            world.now += Duration::from_micros(100);
+            let now = world.now;
+            gone.extend(world.server().work(now, &mut |_| {}));
+        }
+    }
+    let [News::Gone(handle, _)] = gone[..] else { panic!("{gone:?}") };
+    assert_eq!((handle, world.server().count()), (there[0], 1));
+}
+
+#[test]
+fn who_only_hears_is_heard_when_it_says_something_again() {
+    let authority = Authority::new();
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let handle = world.connect(1);
+    let news = world.run(Duration::from_secs(2));
+    let [there] = ups(&news, 0)[..] else { panic!("{news:?}") };
+    for _ in 0..8_500 {
+        for _ in 0..2 {
+            world.ends[1].1.send(handle, Carried::Ask.write().unwrap());
+        }
+        world.run(Duration::from_millis(1));
+    }
+    assert!(world.server().send(there, Carried::Ask.write().unwrap()));
+    let news = world.run(Duration::from_millis(5));
+    assert!(matches!(news[..], [.., (1, News::Datagram(..))]), "{news:?}");
+}
+
 #[test]
 fn over_a_way_that_is_uneven_and_loses_some_the_rest_passes_as_fast_as_it_is_sent() {
     let authority = Authority::new();
