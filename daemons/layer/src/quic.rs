@@ -1,13 +1,14 @@
 //! QUIC's state machine (quinn-proto) with what it may use, and who is let in. No socket and no clock: bytes and times come as arguments.
 
 use crate::crypto::Believed;
-use crate::crypto::{Client, Own, Reset, ServerTls, Tokens};
+use crate::crypto::{Client, Ids, Own, Reset, ServerTls, Tokens};
 use crate::strangers::{Network, Strangers};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, EndpointEvent,
-    Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, ConnectionId, ConnectionIdGenerator as _, DatagramEvent,
+    Endpoint, EndpointConfig, EndpointEvent, Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
 };
 use std::any::Any;
 use std::cmp::Reverse;
@@ -158,7 +159,7 @@ pub struct Counts {
     pub asked: u64,
     /// Beyond a bound.
     pub refused: u64,
-    /// Datagrams of handshakes under way that have had their part of the time.
+    /// Datagrams of handshakes under way, or that would begin one, that have had their part of the time.
     pub late: u64,
 }
 
@@ -171,6 +172,7 @@ pub struct Quic {
     buffer: Vec<u8>,
     client: Option<Arc<Client>>,
     strangers: Strangers,
+    ids: Ids,
     /// Packets that are kept of all tunnels.
     kept: u64,
     /// Handshakes that may be under way in all.
@@ -246,7 +248,8 @@ impl Quic {
         let mut config = EndpointConfig::new(Arc::new(reset));
         // Whoever shows a connection ID of one that has ended is told so, each of them, with less than they have said: else nobody would hear it
         // while a stranger asks again and again.
-        config.cid_generator(move || Box::new(ids)).min_reset_interval(Duration::ZERO);
+        let own = ids.clone();
+        config.cid_generator(move || Box::new(own.clone())).min_reset_interval(Duration::ZERO);
         Ok(Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             linked: BTreeMap::new(),
@@ -255,6 +258,7 @@ impl Quic {
             buffer: Vec::new(),
             client,
             strangers: Strangers::default(),
+            ids,
             kept: 0,
             most_handshakes: MOST_HANDSHAKES,
             most_kept: MOST_KEPT_IN_ALL,
@@ -293,9 +297,28 @@ impl Quic {
         datagram: &[u8],
         send: &mut impl FnMut(Out<'_>),
     ) {
+        let asks = if self.client.is_some() { None } else { self.asks(from.ip(), datagram) };
+        let may = match asks {
+            None => true,
+            Some(None) => self.strangers.may_ask(now),
+            Some(Some(network)) => self.strangers.may_go_on(network, now),
+        };
+        if !may {
+            self.counts.late = self.counts.late.saturating_add(1);
+            return;
+        }
         self.buffer.clear();
+        let began = Instant::now();
         let event =
             self.endpoint.handle(now, from, Some(to), None, BytesMut::from(datagram), &mut self.buffer);
+        match asks {
+            Some(None) => self.strangers.asked(began.elapsed(), now),
+            // One of a handshake that is under way is on its account below.
+            Some(network) if !matches!(event, Some(DatagramEvent::ConnectionEvent(..))) => {
+                self.spend(network, began, now);
+            }
+            _ => {}
+        }
         match event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -317,6 +340,19 @@ impl Quic {
                 send(Out { bytes, to: response.destination, from: response.src_ip, segment: None });
             }
         }
+    }
+
+    /// Whether this would begin a handshake, or is of one that begins (RFC 9000 17.2.2), which is a tenth of a millisecond's work; and the network
+    /// of whoever has a connection ID of this end already, as those have who were asked to show that their address is theirs.
+    fn asks(&self, from: IpAddr, datagram: &[u8]) -> Option<Option<Network>> {
+        let (first, rest) = datagram.split_first()?;
+        let (length, rest) = rest.get(4..)?.split_first()?;
+        if first & 0xb0 != 0x80 {
+            return None;
+        }
+        let id = rest.get(..usize::from(*length)).filter(|id| id.len() == self.ids.cid_len());
+        let own = id.is_some_and(|id| self.ids.validate(&ConnectionId::new(id)).is_ok());
+        Some(own.then(|| Network::of(from)))
     }
 
     /// What was done since `began` is on a stranger's account.

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 const OF_ALL: u32 = 3;
 /// And those of one network one of so many.
 const OF_A_NETWORK: u32 = 12;
+/// Who has not even been given a connection ID has one of so many: of them nobody knows from where they are.
+const OF_UNKNOWN: u32 = 6;
 /// So much of what they will have they can have at once.
 const AHEAD: Duration = Duration::from_millis(300);
 
@@ -32,6 +34,8 @@ pub struct Strangers {
     all: Option<Instant>,
     /// And those of one network; those that have had none lately are not kept.
     networks: BTreeMap<Network, Instant>,
+    /// And those who are not known at all.
+    unknown: Option<Instant>,
 }
 
 impl Strangers {
@@ -43,6 +47,16 @@ impl Strangers {
     /// Whether one may begin: what has begun goes first.
     pub fn may_begin(&self, network: Network, now: Instant) -> bool {
         self.ahead(network, now) < AHEAD / 2
+    }
+
+    /// Whether a first packet is looked at.
+    pub fn may_ask(&self, now: Instant) -> bool {
+        self.unknown.is_none_or(|paid| paid.saturating_duration_since(now) < AHEAD)
+    }
+
+    /// A first packet took so long.
+    pub fn asked(&mut self, took: Duration, now: Instant) {
+        self.unknown = Some(self.unknown.unwrap_or(now).max(now) + took.min(AHEAD) * OF_UNKNOWN);
     }
 
     fn ahead(&self, network: Network, now: Instant) -> Duration {
