@@ -297,12 +297,11 @@ impl Quic {
         datagram: &[u8],
         send: &mut impl FnMut(Out<'_>),
     ) {
-        let asks = if self.client.is_some() { None } else { self.asks(from.ip(), datagram) };
-        let may = match asks {
-            None => true,
-            Some(None) => self.strangers.may_ask(now),
-            Some(Some(network)) => self.strangers.may_go_on(network, now),
-        };
+        let asks = if self.client.is_some() { None } else { self.asks(datagram) };
+        let network = Network::of(from.ip());
+        let may = asks.is_none_or(|has_id| {
+            self.strangers.may_ask(has_id, now) && (!has_id || self.strangers.may_go_on(network, now))
+        });
         if !may {
             self.counts.late = self.counts.late.saturating_add(1);
             return;
@@ -311,13 +310,13 @@ impl Quic {
         let began = Instant::now();
         let event =
             self.endpoint.handle(now, from, Some(to), None, BytesMut::from(datagram), &mut self.buffer);
-        match asks {
-            Some(None) => self.strangers.asked(began.elapsed(), now),
-            // One of a handshake that is under way is on its account below.
-            Some(network) if !matches!(event, Some(DatagramEvent::ConnectionEvent(..))) => {
-                self.spend(network, began, now);
+        match (&event, asks) {
+            // On the account of what it is of, below.
+            (Some(DatagramEvent::ConnectionEvent(..)), _) | (_, None) => {}
+            (Some(DatagramEvent::NewConnection(incoming)), _) if incoming.remote_address_validated() => {
+                self.spend(Some(network), began, now);
             }
-            _ => {}
+            (_, Some(has_id)) => self.strangers.asked(has_id, began.elapsed(), now),
         }
         match event {
             None => {}
@@ -342,17 +341,16 @@ impl Quic {
         }
     }
 
-    /// Whether this would begin a handshake, or is of one that begins (RFC 9000 17.2.2), which is a tenth of a millisecond's work; and the network
-    /// of whoever has a connection ID of this end already, as those have who were asked to show that their address is theirs.
-    fn asks(&self, from: IpAddr, datagram: &[u8]) -> Option<Option<Network>> {
+    /// Whether this would begin a handshake, or is of one that begins (RFC 9000 17.2.2), which is a tenth of a millisecond's work; and whether by a
+    /// connection ID of this end's, as those have it who were asked to show that their address is theirs.
+    fn asks(&self, datagram: &[u8]) -> Option<bool> {
         let (first, rest) = datagram.split_first()?;
         let (length, rest) = rest.get(4..)?.split_first()?;
         if first & 0xb0 != 0x80 {
             return None;
         }
         let id = rest.get(..usize::from(*length)).filter(|id| id.len() == self.ids.cid_len());
-        let own = id.is_some_and(|id| self.ids.validate(&ConnectionId::new(id)).is_ok());
-        Some(own.then(|| Network::of(from)))
+        Some(id.is_some_and(|id| self.ids.validate(&ConnectionId::new(id)).is_ok()))
     }
 
     /// What was done since `began` is on a stranger's account.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 const OF_ALL: u32 = 3;
 /// And those of one network one of so many.
 const OF_A_NETWORK: u32 = 12;
-/// Who has not even been given a connection ID has one of so many: of them nobody knows from where they are.
+/// Who has not shown an address has one of so many, and as much again who has a connection ID from here, which may be from elsewhere: it goes on
+/// while others ask for theirs.
 const OF_UNKNOWN: u32 = 6;
 /// So much of what they will have they can have at once.
 const AHEAD: Duration = Duration::from_millis(300);
@@ -34,8 +35,8 @@ pub struct Strangers {
     all: Option<Instant>,
     /// And those of one network; those that have had none lately are not kept.
     networks: BTreeMap<Network, Instant>,
-    /// And those who are not known at all.
-    unknown: Option<Instant>,
+    /// And those of whom it is not known from where they are: who has no connection ID from here, and who has one.
+    unknown: [Option<Instant>; 2],
 }
 
 impl Strangers {
@@ -49,14 +50,18 @@ impl Strangers {
         self.ahead(network, now) < AHEAD / 2
     }
 
-    /// Whether a first packet is looked at.
-    pub fn may_ask(&self, now: Instant) -> bool {
-        self.unknown.is_none_or(|paid| paid.saturating_duration_since(now) < AHEAD)
+    /// Whether a packet that would begin a handshake is looked at.
+    pub fn may_ask(&self, has_id: bool, now: Instant) -> bool {
+        let [without, with] = self.unknown;
+        let paid = if has_id { with } else { without };
+        paid.is_none_or(|paid| paid.saturating_duration_since(now) < AHEAD)
     }
 
-    /// A first packet took so long.
-    pub fn asked(&mut self, took: Duration, now: Instant) {
-        self.unknown = Some(self.unknown.unwrap_or(now).max(now) + took.min(AHEAD) * OF_UNKNOWN);
+    /// One took so long, and showed no address.
+    pub fn asked(&mut self, has_id: bool, took: Duration, now: Instant) {
+        let [without, with] = &mut self.unknown;
+        let paid = if has_id { with } else { without };
+        *paid = Some(paid.unwrap_or(now).max(now) + took.min(AHEAD) * OF_UNKNOWN);
     }
 
     fn ahead(&self, network: Network, now: Instant) -> Duration {

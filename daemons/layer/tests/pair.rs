@@ -539,6 +539,20 @@ fn what_shows_an_address_and_is_none_has_a_part_of_the_time() {
     }
     let (took, counts) = (began.elapsed(), world.server().counts);
     assert!(took < Duration::from_secs(1) && counts.late > 9_000, "{took:?}, {counts:?}");
+    // The same where it has an ID from here, and has shown nothing.
+    let mut world = two(authority.server(), authority.client("ws1"));
+    let (_, to, first) = first_packet(&mut world);
+    let (now, mut told) = (world.now, Vec::new());
+    world.server().receive(now, "198.51.100.7:9".parse().unwrap(), to.ip(), &first, &mut |out| {
+        let (_, rest) = out.bytes[5..].split_at(1 + usize::from(out.bytes[5]));
+        told = rest[..=usize::from(rest[0])].to_vec();
+    });
+    let forged = [&first[..5], &told, &first[6 + usize::from(first[5])..], &[0; 20]].concat();
+    for number in 0..10_000_u32 {
+        let of = SocketAddr::new(from.ip(), 1_024 + (number % 60_000) as u16);
+        world.server().receive(now, of, to.ip(), &forged, &mut |_| {});
+    }
+    assert!(world.server().counts.late > 9_000, "{:?}", world.server().counts);
 }
 
 #[test]
