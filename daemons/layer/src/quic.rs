@@ -44,6 +44,8 @@ const LATER: u32 = 256;
 /// So many of its connection IDs a workstation may give back in all, where levee's own gives back none. It gets another for each, and what of
 /// that it does not acknowledge is kept.
 const MOST_GIVEN_BACK: u64 = 64;
+/// So often a tunnel's keys may be replaced in all, where levee's own ends do so once each. That is the work of 25 packets.
+const MOST_REPLACED: u64 = 64;
 /// Octets that may be under way in a tunnel: half a gigabit a second over 100 ms.
 const UNDER_WAY: u64 = 6 << 20;
 /// Packets of a tunnel of which something is kept until the other end acknowledges them, or a later one: with so many nothing more is carried. A
@@ -144,6 +146,18 @@ impl Linked {
         let acknowledged = control.downcast::<Uncontrolled>().map_or(0, |control| control.acknowledged);
         self.acknowledged = self.acknowledged.max(acknowledged);
         self.kept = self.connection.stats().path.sent_packets.saturating_sub(self.acknowledged);
+    }
+
+    /// What its other end does without an end, if it does.
+    fn without_end(&self) -> Option<&'static str> {
+        let replaced = self.connection.crypto_session().handshake_data().and_then(|one| one.downcast().ok());
+        if self.connection.stats().frame_rx.retire_connection_id > MOST_GIVEN_BACK {
+            Some("it gives connection IDs back without end")
+        } else if replaced.is_some_and(|replaced: Box<u64>| *replaced > MOST_REPLACED) {
+            Some("it has its keys replaced without end")
+        } else {
+            None
+        }
     }
 
     /// The network on whose account it is, at a server, until it is there.
@@ -519,11 +533,10 @@ impl Quic {
             let segment = out.segment_size.and_then(|size| u16::try_from(size).ok());
             send(Out { bytes, to: out.destination, from: out.src_ip, segment });
         }
-        let given_back = linked.connection.stats().frame_rx.retire_connection_id;
-        if given_back > MOST_GIVEN_BACK && !linked.told {
+        if let Some(why) = linked.without_end().filter(|_| !linked.told) {
             linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
             (linked.up, linked.told) = (false, true);
-            news.push(News::Gone(handle, "it gives connection IDs back without end".to_owned()));
+            news.push(News::Gone(handle, why.to_owned()));
         }
         while let Some(event) = linked.connection.poll() {
             match event {

@@ -3,7 +3,7 @@
 use levee_layer::carried::{Carried, Flow, LONGEST, NEEDED};
 use levee_layer::crypto::{Believed, Client, Own, Reset};
 use levee_layer::quic::{self, Handle, News, Out, Quic};
-use quinn_proto::{ClientConfig, DatagramEvent, Endpoint, EndpointConfig};
+use quinn_proto::{ClientConfig, Connection, DatagramEvent, Endpoint, EndpointConfig};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SignatureAlgorithm,
@@ -284,9 +284,8 @@ fn of_the_connection_ids_that_a_stranger_is_told_none_comes_a_second_time() {
     assert_eq!(told.len(), 20_000, "whoever has one of them again has its token told already");
 }
 
-/// A client that gives back the connection ID that it uses, and asks for another, as often as it is given one.
-#[test]
-fn who_gives_connection_ids_back_without_end_has_no_tunnel_any_more() {
+/// A client that is quinn's own, and does this at each turn; what its server says of it, until it is gone or this is true of the client.
+fn until(turn: impl Fn(&mut Connection), is_enough: impl Fn(&Connection) -> bool) -> (Connection, Vec<News>) {
     let authority = Authority::new();
     let mut server = authority.server();
     let own = authority.leaf("ws1", ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519);
@@ -297,8 +296,8 @@ fn who_gives_connection_ids_back_without_end_has_no_tunnel_any_more() {
     let mut now = Instant::now();
     let config = ClientConfig::new(Arc::new(tls));
     let (handle, mut client) = endpoint.connect(now, config, to, SERVER).unwrap();
-    let (mut given_back, mut news) = (0, Vec::new());
-    while given_back < 1_000 && !news.iter().any(|one| matches!(one, News::Gone(..))) {
+    let mut news = Vec::new();
+    while !is_enough(&client) && !news.iter().any(|one| matches!(one, News::Gone(..))) {
         let mut buffer = Vec::new();
         let mut wire = Wire::new();
         while let Some(out) = client.poll_transmit(now, 1, &mut buffer) {
@@ -315,13 +314,35 @@ fn who_gives_connection_ids_back_without_end_has_no_tunnel_any_more() {
         while let Some(event) = client.poll_endpoint_events() {
             endpoint.handle_event(handle, event).into_iter().for_each(|answer| client.handle_event(answer));
         }
-        client.local_address_changed();
-        given_back = client.stats().frame_tx.retire_connection_id;
+        turn(&mut client);
         now += Duration::from_millis(5);
         client.handle_timeout(now);
     }
     assert!(news.iter().any(|one| matches!(one, News::Up(..))), "{news:?}");
-    assert!((64..100).contains(&given_back), "{given_back}");
+    (client, news)
+}
+
+/// It gives back the connection ID that it uses, and asks for another, as often as it is given one.
+#[test]
+fn who_gives_connection_ids_back_without_end_has_no_tunnel_any_more() {
+    let given_back = |client: &Connection| client.stats().frame_tx.retire_connection_id;
+    let (client, _) = until(Connection::local_address_changed, |client| given_back(client) >= 1_000);
+    assert!((64..100).contains(&given_back(&client)), "{}", given_back(&client));
+}
+
+/// One of levee's does so once.
+#[test]
+fn who_has_the_keys_of_a_tunnel_replaced_without_end_has_it_no_more() {
+    let turn = |client: &mut Connection| {
+        // When the keys before are of no use any more to either.
+        if client.stats().frame_tx.ping.is_multiple_of(40) {
+            client.force_key_update();
+        }
+        client.ping();
+    };
+    let (_, news) = until(turn, |client| client.stats().path.sent_packets >= 8_000);
+    let [.., News::Gone(_, why)] = &news[..] else { panic!("{news:?}") };
+    assert!(why.contains("keys"), "{why}");
 }
 
 /// A workstation that hears nothing of what is said to it, and goes on from two addresses by turns.
