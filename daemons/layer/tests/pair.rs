@@ -8,6 +8,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SanType, SignatureAlgorithm,
 };
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,18 +29,23 @@ fn alone(key: &KeyPair) -> String {
     let Some(seed) = seed else { return key.serialize_pem() };
     let mut short = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
     short.extend(seed);
-    let mut pem = String::from("-----BEGIN PRIVATE KEY-----\n");
+    format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", base64(&short))
+}
+
+/// RFC 4648 4.
+fn base64(octets: &[u8]) -> String {
     const SIXTY_FOUR: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for three in short.chunks(3) {
+    let mut text = String::new();
+    for three in octets.chunks(3) {
         let word =
             three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet)) << (8 * (3 - three.len()));
         (0..4).for_each(|n| {
             let letter =
                 if n <= three.len() { SIXTY_FOUR[(word >> (18 - 6 * n) & 63) as usize] } else { b'=' };
-            pem.push(char::from(letter));
+            text.push(char::from(letter));
         });
     }
-    pem + "\n-----END PRIVATE KEY-----\n"
+    text + "\n"
 }
 
 impl Authority {
@@ -475,6 +482,28 @@ fn who_has_no_certificate_of_the_second_authority_for_its_part_gets_no_tunnel() 
         assert!(ups(&news, 0).is_empty(), "{what}: {news:?}");
         assert_eq!(world.server().count(), 0, "{what}: nothing is kept of it");
         assert_eq!(world.ends[1].1.room(handle), 0, "{what}");
+    }
+}
+
+/// Of a certificate, by which two tunnels are one workstation's, there is one spelling.
+#[test]
+fn a_certificate_that_is_spelled_otherwise_is_none() {
+    let authority = Authority::new();
+    let (chain, key) = authority.pems("ws1", ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519);
+    let der = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
+    let length = der.strip_prefix(&[0x30, 0x82]).expect("more than 255 octets").to_vec();
+    for (der, passes) in [
+        (der.to_vec(), true),
+        ([&der[..], &[0]].concat(), false),
+        ([&[0x30, 0x83, 0][..], &length].concat(), false),
+        ([&[0x30, 0x80][..], &length[2..], &[0, 0]].concat(), false),
+    ] {
+        let chain = format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", base64(&der));
+        let own = Own::read(chain.as_bytes(), key.as_bytes()).unwrap();
+        let client = Quic::client(own, Believed::server(authority.pem.as_bytes(), SERVER).unwrap()).unwrap();
+        let mut world = two(authority.server(), client);
+        world.connect(1);
+        assert_eq!(ups(&world.run(Duration::from_secs(2)), 0).len(), usize::from(passes), "{der:02x?}");
     }
 }
 
