@@ -32,7 +32,6 @@ fn alone(key: &KeyPair) -> String {
     format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", base64(&short))
 }
 
-/// RFC 4648 4.
 fn base64(octets: &[u8]) -> String {
     const SIXTY_FOUR: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
