@@ -4,11 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rcgen::{KeyPair, PublicKeyData as _};
 use rustix::process::Signal;
 use time::OffsetDateTime;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
+use zeroize::Zeroizing;
 
 use crate::output::{self, count};
 use crate::running::{self, Running};
@@ -78,16 +80,30 @@ impl Reload {
     }
 }
 
-/// Whether a gateway's bundle has what its end of the second tunnel begins with: without it the gateway would end.
+/// Whether a gateway's bundle has what its end of the second tunnel begins with, and the key is that of the certificate: without it the gateway
+/// would end, or have no tunnel any more, as where half of a bundle has been copied.
 fn is_whole(bundle: &Path) -> Result<(), String> {
-    for file in ["chain.pem", "authority.pem", "layer.key"] {
+    let read = |file: &str| {
         let path = bundle.join("layer").join(file);
-        fs::File::open(&path).map_err(|e| {
-            let path = path.display();
-            format!("{path}: {e}: nothing is read anew, and the gateway goes on with what it has: copy its bundle there again")
-        })?;
-    }
-    Ok(())
+        let text = fs::read_to_string(&path).map(Zeroizing::new);
+        text.map_err(|e| format!("{}: {e}", path.display()))
+    };
+    let spki = |pem: &str| {
+        let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
+        pem.parse_x509().ok().map(|certificate| certificate.public_key().raw.to_vec())
+    };
+    let whole = || {
+        let (chain, authority, key) = (read("chain.pem")?, read("authority.pem")?, read("layer.key")?);
+        let key = KeyPair::from_pem(&key).ok().map(|key| key.subject_public_key_info());
+        let fits = key.is_some() && key == spki(&chain) && spki(&authority).is_some();
+        let place = bundle.join("layer");
+        fits.then_some(()).ok_or_else(|| {
+            format!("{}: its layer.key, chain.pem and authority.pem are not of one bundle", place.display())
+        })
+    };
+    whole().map_err(|why: String| {
+        format!("{why}: nothing is read anew, and the gateway goes on with what it has: copy its bundle there again")
+    })
 }
 
 /// What a revocation list says, or why it says nothing.
@@ -122,6 +138,31 @@ fn told(path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gateways_bundle_that_is_half_copied_is_not_read_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let (layer, keys) = (place.path().join("layer"), [(); 2].map(|()| KeyPair::generate().unwrap()));
+        fs::create_dir(&layer).unwrap();
+        let write = |file: &str, what: &str| fs::write(layer.join(file), what).unwrap();
+        let chain = rcgen::CertificateParams::default().self_signed(&keys[0]).unwrap().pem();
+        write("chain.pem", &chain);
+        write("layer.key", &keys[0].serialize_pem());
+        assert!(is_whole(place.path()).unwrap_err().contains("authority.pem: No such file"));
+        write("authority.pem", &chain);
+        is_whole(place.path()).unwrap();
+        for (file, half) in
+            [("layer.key", &*keys[1].serialize_pem()), ("layer.key", ""), ("chain.pem", &chain[..200])]
+        {
+            write(file, half);
+            let said = is_whole(place.path()).unwrap_err();
+            assert!(
+                said.contains("not of one bundle") && said.contains("goes on with what it has"),
+                "{said}"
+            );
+            write("layer.key", &keys[0].serialize_pem());
+        }
+    }
 
     #[test]
     fn where_there_is_no_list_nothing_is_done_and_that_is_said() {

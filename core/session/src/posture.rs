@@ -92,7 +92,7 @@ pub(crate) struct Postures {
     waiting: Option<Waiting>,
     /// Labels at which the run before had sessions: what a change was to erase there, their vaults may have still.
     before: BTreeSet<LabelName>,
-    /// That run had recorded a change, and may have ended before it told them.
+    /// A change is recorded, by this run or the one before, which may have ended before it told them; and not that it was followed.
     untold: bool,
     /// What their vaults are asked.
     overdue: BTreeMap<LabelName, Overdue>,
@@ -347,6 +347,7 @@ impl Sessions {
         self.say(Output::Set(setting, sever.after(ELSEWHERE), operator.is_some()));
         let barred = self.all_barred();
         let (ending, ended) = (barred.iter().map(|(id, _)| *id).collect(), barred.len());
+        self.postures.untold = true;
         self.postures.moving = Some(Moving {
             sever: Some(sever),
             pending,
@@ -495,11 +496,9 @@ impl Sessions {
             }
             _ if overdue.get(label).is_some_and(|overdue| overdue.number == number) => {
                 overdue.remove(label);
-                if overdue.is_empty() && self.postures.before.is_empty() && self.postures.untold {
-                    self.postures.untold = false;
-                    self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
-                }
-                named(&self.postures.setting.in_force)
+                let name = named(&self.postures.setting.in_force);
+                self.followed();
+                name
             }
             _ => return,
         };
@@ -566,6 +565,15 @@ impl Sessions {
         }
     }
 
+    /// The store says that nothing of before is left, once it is so: also of what the run before was to have replaced, whatever was changed since.
+    fn followed(&mut self) {
+        let Postures { moving, before, overdue, untold, .. } = &mut self.postures;
+        if *untold && moving.is_none() && before.is_empty() && overdue.is_empty() {
+            *untold = false;
+            self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
+        }
+    }
+
     fn finish_moving(&mut self, now: Time) {
         let is_over = |moving: &mut Moving| {
             moving.pending.is_empty()
@@ -591,7 +599,7 @@ impl Sessions {
             }
         };
         self.say(Output::Audit(entry(&moving.name, said)));
-        self.commit(Purpose::Nothing, vec![], vec![crate::Change::Followed]);
+        self.followed();
         if self.postures.unended.is_empty() {
             self.say(Output::Kept);
         }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 const SITE: &str = concat!(
     include_str!("../../../conf/small/site.toml"),
-    "\n[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"4s\"\n"
+    "\n[[posture]]\nname = \"siege\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"4s\"\n",
+    "[[posture]]\nname = \"storm\"\nciphers = [\"chacha20-poly1305\"]\nfollow = \"4s\"\n"
 );
 const OPERATOR: OperatorId = OperatorId(9);
 
@@ -159,6 +160,11 @@ fn a_posture_that_was_recorded_and_not_told_when_the_process_ended_has_all_keys_
         let said = hear(&mut server, Event::Moved(label(), number, vec![]));
         assert_eq!(followed(&said), !was_followed, "{said:?}");
     }
+    // Another that changes nothing there has not had it replaced.
+    let (mut server, _, number, _) = started_again(false);
+    let said = hear(&mut server, wish(Some("storm")));
+    assert!(asked(&said).is_none() && is_done(&said) && !followed(&said), "{said:?}");
+    assert!(followed(&hear(&mut server, Event::Moved(label(), number, vec![]))));
     let (mut server, _) = Server::with_a_session_at(SITE);
     let said = hear(&mut server, wish(Some("siege")));
     assert!(!followed(&said));

@@ -1,13 +1,14 @@
 //! QUIC's state machine (quinn-proto) with what it may use, and who is let in. No socket and no clock: bytes and times come as arguments.
 
 use crate::crypto::Believed;
-use crate::crypto::{Client, Own, Reset, ServerTls, Tokens};
+use crate::crypto::{Client, Ids, Own, Reset, ServerTls, Tokens};
 use crate::strangers::{Network, Strangers};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, EndpointEvent,
-    Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, ConnectionId, ConnectionIdGenerator as _, DatagramEvent,
+    Endpoint, EndpointConfig, EndpointEvent, Event, IdleTimeout, Incoming, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
 };
 use std::any::Any;
 use std::cmp::Reverse;
@@ -43,13 +44,25 @@ const LATER: u32 = 256;
 /// So many of its connection IDs a workstation may give back in all, where levee's own gives back none. It gets another for each, and what of
 /// that it does not acknowledge is kept.
 const MOST_GIVEN_BACK: u64 = 64;
+/// So often a tunnel's keys may be replaced in all, where levee's own ends do so once each. That is the work of 25 packets.
+const MOST_REPLACED: u64 = 64;
 /// Octets that may be under way in a tunnel: half a gigabit a second over 100 ms.
 const UNDER_WAY: u64 = 6 << 20;
+/// Packets of a tunnel of which something is kept until the other end acknowledges them, or a later one: with so many nothing more is carried. A
+/// small one takes more than its octets, and octets under way are counted from nought for each address that a workstation goes on from.
+const MOST_KEPT: u64 = 8_192;
+/// And a tunnel with so many is over. What asks, answers or acknowledges is counted as well, and not held back.
+const TOO_MANY: u64 = 12_288;
+/// All tunnels together have no more: 250 octets each and more. Beyond it the one that has the most is over.
+const MOST_KEPT_IN_ALL: u64 = 1 << 19;
 
 /// No congestion control of the tunnel's own, as ESP has none: what is carried slows down by itself where the way is full. A tunnel that did so
 /// once more, for each datagram that is lost or comes after a later one, would all but stand still over a way that is neither full nor even.
-#[derive(Clone, Copy, Debug)]
-struct Uncontrolled;
+#[derive(Clone, Copy, Debug, Default)]
+struct Uncontrolled {
+    /// The last packet that was acknowledged.
+    acknowledged: u64,
+}
 
 impl ControllerFactory for Uncontrolled {
     fn build(self: Arc<Self>, _: Instant, _: u16) -> Box<dyn Controller> {
@@ -58,6 +71,10 @@ impl ControllerFactory for Uncontrolled {
 }
 
 impl Controller for Uncontrolled {
+    fn on_end_acks(&mut self, _: Instant, _: u64, _: bool, largest: Option<u64>) {
+        self.acknowledged = self.acknowledged.max(largest.unwrap_or(0));
+    }
+
     fn on_congestion_event(&mut self, _: Instant, _: Instant, _: bool, _: u64) {}
 
     fn on_mtu_update(&mut self, _: u16) {}
@@ -113,11 +130,34 @@ struct Linked {
     up: bool,
     /// It is over.
     told: bool,
+    acknowledged: u64,
+    /// Packets of which something is kept, or a few more.
+    kept: u64,
 }
 
 impl Linked {
     fn is_under_way(&self) -> bool {
         !self.up && !self.told
+    }
+
+    /// Counts what is kept: what was sent behind the last packet that was acknowledged, on whatever path.
+    fn count_kept(&mut self) {
+        let control = self.connection.congestion_state().clone_box().into_any();
+        let acknowledged = control.downcast::<Uncontrolled>().map_or(0, |control| control.acknowledged);
+        self.acknowledged = self.acknowledged.max(acknowledged);
+        self.kept = self.connection.stats().path.sent_packets.saturating_sub(self.acknowledged);
+    }
+
+    /// What its other end does without an end, if it does.
+    fn without_end(&self) -> Option<&'static str> {
+        let replaced = self.connection.crypto_session().handshake_data().and_then(|one| one.downcast().ok());
+        if self.connection.stats().frame_rx.retire_connection_id > MOST_GIVEN_BACK {
+            Some("it gives connection IDs back without end")
+        } else if replaced.is_some_and(|replaced: Box<u64>| *replaced > MOST_REPLACED) {
+            Some("it has its keys replaced without end")
+        } else {
+            None
+        }
     }
 
     /// The network on whose account it is, at a server, until it is there.
@@ -133,7 +173,7 @@ pub struct Counts {
     pub asked: u64,
     /// Beyond a bound.
     pub refused: u64,
-    /// Datagrams of handshakes under way that have had their part of the time.
+    /// Datagrams of handshakes under way, or that would begin one, that have had their part of the time.
     pub late: u64,
 }
 
@@ -146,8 +186,13 @@ pub struct Quic {
     buffer: Vec<u8>,
     client: Option<Arc<Client>>,
     strangers: Strangers,
+    ids: Ids,
+    /// Packets that are kept of all tunnels.
+    kept: u64,
     /// Handshakes that may be under way in all.
     pub most_handshakes: usize,
+    /// Packets of which something may be kept in all.
+    pub most_kept: u64,
     /// What was done so far.
     pub counts: Counts,
 }
@@ -167,7 +212,7 @@ fn transport(is_client: bool) -> Result<Arc<TransportConfig>, String> {
         .keep_alive_interval(is_client.then_some(ALIVE))
         .datagram_receive_buffer_size(Some(WAITING))
         .datagram_send_buffer_size(WAITING)
-        .congestion_controller_factory(Arc::new(Uncontrolled))
+        .congestion_controller_factory(Arc::new(Uncontrolled::default()))
         .packet_threshold(LATER)
         .time_threshold(2.0)
         .mtu_discovery_config(Some(discovery));
@@ -217,7 +262,8 @@ impl Quic {
         let mut config = EndpointConfig::new(Arc::new(reset));
         // Whoever shows a connection ID of one that has ended is told so, each of them, with less than they have said: else nobody would hear it
         // while a stranger asks again and again.
-        config.cid_generator(move || Box::new(ids)).min_reset_interval(Duration::ZERO);
+        let own = ids.clone();
+        config.cid_generator(move || Box::new(own.clone())).min_reset_interval(Duration::ZERO);
         Ok(Self {
             endpoint: Endpoint::new(Arc::new(config), server, true, None),
             linked: BTreeMap::new(),
@@ -226,7 +272,10 @@ impl Quic {
             buffer: Vec::new(),
             client,
             strangers: Strangers::default(),
+            ids,
+            kept: 0,
             most_handshakes: MOST_HANDSHAKES,
+            most_kept: MOST_KEPT_IN_ALL,
             counts: Counts::default(),
         })
     }
@@ -246,7 +295,9 @@ impl Quic {
     }
 
     fn keep(&mut self, since: Instant, handle: Handle, connection: Connection, from: IpAddr) {
-        let linked = Linked { connection, from: share(from), since, due: None, up: false, told: false };
+        let from = share(from);
+        let linked =
+            Linked { connection, from, since, due: None, up: false, told: false, acknowledged: 0, kept: 0 };
         self.linked.insert(handle.0, linked);
         self.touched.insert(handle.0);
     }
@@ -260,9 +311,27 @@ impl Quic {
         datagram: &[u8],
         send: &mut impl FnMut(Out<'_>),
     ) {
+        let asks = if self.client.is_some() { None } else { self.asks(datagram) };
+        let network = Network::of(from.ip());
+        let may = asks.is_none_or(|has_id| {
+            self.strangers.may_ask(has_id, now) && (!has_id || self.strangers.may_go_on(network, now))
+        });
+        if !may {
+            self.counts.late = self.counts.late.saturating_add(1);
+            return;
+        }
         self.buffer.clear();
+        let began = Instant::now();
         let event =
             self.endpoint.handle(now, from, Some(to), None, BytesMut::from(datagram), &mut self.buffer);
+        match (&event, asks) {
+            // On the account of what it is of, below.
+            (Some(DatagramEvent::ConnectionEvent(..)), _) | (_, None) => {}
+            (Some(DatagramEvent::NewConnection(incoming)), _) if incoming.remote_address_validated() => {
+                self.spend(Some(network), began, now);
+            }
+            (_, Some(has_id)) => self.strangers.asked(has_id, began.elapsed(), now),
+        }
         match event {
             None => {}
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
@@ -284,6 +353,18 @@ impl Quic {
                 send(Out { bytes, to: response.destination, from: response.src_ip, segment: None });
             }
         }
+    }
+
+    /// Whether this would begin a handshake, or is of one that begins (RFC 9000 17.2.2), which is a tenth of a millisecond's work; and whether by a
+    /// connection ID of this end's, as those have it who were asked to show that their address is theirs.
+    fn asks(&self, datagram: &[u8]) -> Option<bool> {
+        let (first, rest) = datagram.split_first()?;
+        let (length, rest) = rest.get(4..)?.split_first()?;
+        if first & 0xb0 != 0x80 {
+            return None;
+        }
+        let id = rest.get(..usize::from(*length)).filter(|id| id.len() == self.ids.cid_len());
+        Some(id.is_some_and(|id| self.ids.validate(&ConnectionId::new(id)).is_ok()))
     }
 
     /// What was done since `began` is on a stranger's account.
@@ -344,12 +425,41 @@ impl Quic {
         let Some(number) = all.max_by_key(|(_, linked)| rank(linked)).map(|(number, _)| *number) else {
             return false;
         };
-        if let Some(due) = self.linked.remove(&number).and_then(|linked| linked.due) {
+        self.forget(number);
+        true
+    }
+
+    /// Nothing is kept of it any more. Its other end hears so at its next packet.
+    fn forget(&mut self, number: usize) {
+        let Some(linked) = self.linked.remove(&number) else { return };
+        if let Some(due) = linked.due {
             self.due.remove(&(due, number));
         }
+        self.kept = self.kept.saturating_sub(linked.kept);
         self.touched.remove(&number);
         self.endpoint.handle_event(ConnectionHandle(number), EndpointEvent::drained());
-        true
+    }
+
+    /// Counts what is kept of a tunnel, and ends one that has too much.
+    fn count_kept(&mut self, number: usize, news: &mut Vec<News>) {
+        let Some(linked) = self.linked.get_mut(&number) else { return };
+        let before = linked.kept;
+        linked.count_kept();
+        let kept = linked.kept;
+        self.kept = self.kept.saturating_sub(before).saturating_add(kept);
+        let most = || self.linked.iter().max_by_key(|(_, linked)| linked.kept).map(|(number, _)| *number);
+        let over = if kept > TOO_MANY {
+            Some(number)
+        } else if self.kept > self.most_kept {
+            most()
+        } else {
+            None
+        };
+        let Some(over) = over else { return };
+        if self.linked.get(&over).is_some_and(|linked| !linked.told) {
+            news.push(News::Gone(ConnectionHandle(over), "it acknowledges too little".to_owned()));
+        }
+        self.forget(over);
     }
 
     /// When to call [`Quic::work`] at the latest.
@@ -363,9 +473,11 @@ impl Quic {
         linked.and_then(|linked| linked.connection.datagrams().max_size()).unwrap_or(0)
     }
 
-    /// Has a datagram leave; the oldest that wait go where there are too many. False if it is longer than the path carries.
+    /// Has a datagram leave; the oldest that wait go where there are too many. False if it is longer than the path carries, or too much is
+    /// not acknowledged.
     pub fn send(&mut self, handle: Handle, datagram: Vec<u8>) -> bool {
-        let Some(linked) = self.linked.get_mut(&handle.0).filter(|linked| linked.up) else { return false };
+        let linked = self.linked.get_mut(&handle.0).filter(|linked| linked.up && linked.kept < MOST_KEPT);
+        let Some(linked) = linked else { return false };
         self.touched.insert(handle.0);
         linked.connection.datagrams().send(datagram.into(), true).is_ok()
     }
@@ -399,13 +511,14 @@ impl Quic {
             let stranger = self.linked.get(&number).and_then(|linked| linked.stranger(&self.client));
             let began = Instant::now();
             self.see_to(now, number, &mut news, send);
+            self.count_kept(number, &mut news);
             self.spend(stranger, began, now);
         }
         news
     }
 
     fn see_to(&mut self, now: Instant, number: usize, news: &mut Vec<News>, send: &mut impl FnMut(Out<'_>)) {
-        let Self { linked: all, endpoint, buffer, due, .. } = self;
+        let Self { linked: all, endpoint, buffer, due, kept, .. } = self;
         let Some(linked) = all.get_mut(&number) else { return };
         let handle = ConnectionHandle(number);
         loop {
@@ -420,11 +533,10 @@ impl Quic {
             let segment = out.segment_size.and_then(|size| u16::try_from(size).ok());
             send(Out { bytes, to: out.destination, from: out.src_ip, segment });
         }
-        let given_back = linked.connection.stats().frame_rx.retire_connection_id;
-        if given_back > MOST_GIVEN_BACK && !linked.told {
+        if let Some(why) = linked.without_end().filter(|_| !linked.told) {
             linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
             (linked.up, linked.told) = (false, true);
-            news.push(News::Gone(handle, "it gives connection IDs back without end".to_owned()));
+            news.push(News::Gone(handle, why.to_owned()));
         }
         while let Some(event) = linked.connection.poll() {
             match event {
@@ -454,6 +566,7 @@ impl Quic {
             if !linked.told {
                 news.push(News::Gone(handle, "it was ended".to_owned()));
             }
+            *kept = kept.saturating_sub(linked.kept);
             all.remove(&number);
         } else if let Some(next) = next {
             linked.due = Some(next);

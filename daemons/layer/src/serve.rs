@@ -23,6 +23,8 @@ pub const LONGEST: usize = 65_535;
 const AT_ONCE: usize = 32 << 10;
 /// A workstation asks so often for the proof that the longest packet reaches it, while it has none.
 const ASKING: Duration = Duration::from_millis(200);
+/// And is answered no sooner again than this: what it asks by has an octet, of which many go in one packet, and an answer is as long as anything.
+const ANSWERED: Duration = Duration::from_millis(100);
 /// How long without a tunnel, or without that proof, until it is said.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The longest wait before another try.
@@ -130,6 +132,19 @@ struct Tunnel {
     /// The certificate.
     who: Vec<u8>,
     since: Instant,
+    /// When it was last shown that the longest packet reaches it.
+    answered: Option<Instant>,
+}
+
+impl Tunnel {
+    /// Whether it is answered now.
+    fn may_have(&mut self, now: Instant) -> bool {
+        let may = self.answered.is_none_or(|last| now.duration_since(last) >= ANSWERED);
+        if may {
+            self.answered = Some(now);
+        }
+        may
+    }
 }
 
 /// A workstation's tunnel.
@@ -297,7 +312,7 @@ impl Layer {
         let Server { loopbacks, here, tunnels, .. } = server;
         let Some(loopback) = loopbacks.take(|loopback| here.contains_key(&loopback)) else { return };
         here.insert(loopback, handle);
-        tunnels.insert(handle.0, Tunnel { loopback, who, since: now });
+        tunnels.insert(handle.0, Tunnel { loopback, who, since: now, answered: None });
     }
 
     fn came(&mut self, handle: Handle, datagram: &[u8]) {
@@ -315,8 +330,10 @@ impl Layer {
                     }
                 }
             }
-            (Side::Server(server), Some(Carried::Ask)) if server.tunnels.contains_key(&handle.0) => {
+            (Side::Server(server), Some(Carried::Ask)) => {
+                let tunnel = server.tunnels.get_mut(&handle.0);
                 if self.quic.room(handle) >= NEEDED
+                    && tunnel.is_some_and(|tunnel| tunnel.may_have(Instant::now()))
                     && let Some(proof) = Carried::Proof.write()
                 {
                     self.quic.send(handle, proof);
@@ -403,5 +420,20 @@ impl Server {
         if let Some(tunnel) = self.tunnels.remove(&number) {
             self.here.remove(&tunnel.loopback);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_again_and_again_for_the_longest_packet_is_sent_one_in_a_tenth_of_a_second() {
+        let since = Instant::now();
+        let loopback = Loopbacks::default().take(|_| false).unwrap();
+        let mut tunnel = Tunnel { loopback, who: Vec::new(), since, answered: None };
+        let answers = (0..1_000).filter(|n| tunnel.may_have(since + Duration::from_millis(*n)));
+        assert_eq!(answers.count(), 10);
+        assert!(ASKING > ANSWERED, "whoever asks as it should has an answer each time");
     }
 }

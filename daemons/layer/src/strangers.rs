@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 const OF_ALL: u32 = 3;
 /// And those of one network one of so many.
 const OF_A_NETWORK: u32 = 12;
+/// Who has not shown an address has one of so many, and as much again who has a connection ID from here, which may be from elsewhere: it goes on
+/// while others ask for theirs.
+const OF_UNKNOWN: u32 = 6;
 /// So much of what they will have they can have at once.
 const AHEAD: Duration = Duration::from_millis(300);
 
@@ -32,6 +35,8 @@ pub struct Strangers {
     all: Option<Instant>,
     /// And those of one network; those that have had none lately are not kept.
     networks: BTreeMap<Network, Instant>,
+    /// And those of whom it is not known from where they are: who has no connection ID from here, and who has one.
+    unknown: [Option<Instant>; 2],
 }
 
 impl Strangers {
@@ -43,6 +48,20 @@ impl Strangers {
     /// Whether one may begin: what has begun goes first.
     pub fn may_begin(&self, network: Network, now: Instant) -> bool {
         self.ahead(network, now) < AHEAD / 2
+    }
+
+    /// Whether a packet that would begin a handshake is looked at.
+    pub fn may_ask(&self, has_id: bool, now: Instant) -> bool {
+        let [without, with] = self.unknown;
+        let paid = if has_id { with } else { without };
+        paid.is_none_or(|paid| paid.saturating_duration_since(now) < AHEAD)
+    }
+
+    /// One took so long, and showed no address.
+    pub fn asked(&mut self, has_id: bool, took: Duration, now: Instant) {
+        let [without, with] = &mut self.unknown;
+        let paid = if has_id { with } else { without };
+        *paid = Some(paid.unwrap_or(now).max(now) + took.min(AHEAD) * OF_UNKNOWN);
     }
 
     fn ahead(&self, network: Network, now: Instant) -> Duration {

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::os::fd::AsFd;
 
-/// Connections of one person, or of one host, of which the kernel keeps what it finds best, up to some MiB (the network's `tcp_rmem` and `tcp_wmem`): over
+/// Connections of one person, or by what goes for one host ([`crate::shares::Shares::crowd`]), of which the kernel keeps what it finds best, up to some MiB (the network's `tcp_rmem` and `tcp_wmem`): over
 /// a path with delay a stream is as fast as that lets it be.
 const AS_IT_LIKES: usize = 4;
 /// Those that may have much under way; those beyond have little. Browsers have fewer, and only who does not read, or whose daemon does not, has it all

@@ -252,7 +252,7 @@ impl Mediator {
                 continue;
             }
             // A socket that has just been accepted takes both; what the kernel keeps of it counts here, whoever is handed it.
-            let _ = kept::bound(&fd, shares.of(&holder));
+            let _ = kept::bound(&fd, shares.crowd(&holder));
             // While the grant is recorded, a process is made that can take the connection.
             if !listener.relayed && listener.prepared.is_none_or(|last| last.elapsed() > READY) {
                 self.starter.send(ToStarter::Prepare { service: listener.service.clone() });
@@ -307,7 +307,7 @@ impl Mediator {
             }
             return Ok(());
         }
-        let held = self.relayed.of(&Holder::of(connection.user.as_ref(), connection.from.ip()));
+        let held = self.relayed.crowd(&Holder::of(connection.user.as_ref(), connection.from.ip()));
         match Relay::connect(fd, connection.from.ip(), listener.address, held) {
             Ok(relay) => {
                 connection.state = State::Relayed(Box::new(relay));

@@ -9,6 +9,9 @@ use levee_policy::UserName;
 /// whoever comes next (a dynamic threshold, as switches bound their queues: Choudhury and Hahne 1998).
 const TIMES_WHAT_IS_LEFT: usize = 4;
 
+/// A host of a network may have many addresses. So the connections of all hosts together count as those of so many.
+const HOSTS: usize = 4;
+
 /// Whose a connection is when it is counted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
@@ -29,6 +32,10 @@ impl Holder {
             (None, address) => Self::Host(address),
         }
     }
+
+    const fn is_host(&self) -> bool {
+        matches!(self, Self::Host(_))
+    }
 }
 
 /// Why there is no room.
@@ -45,13 +52,15 @@ pub enum Full {
 pub struct Shares {
     most: usize,
     all: usize,
+    /// Of them, those of hosts.
+    hosts: usize,
     by: BTreeMap<Holder, usize>,
 }
 
 impl Shares {
     /// So many at a time.
     pub fn new(most: usize) -> Self {
-        Self { most, all: 0, by: BTreeMap::new() }
+        Self { most, all: 0, hosts: 0, by: BTreeMap::new() }
     }
 
     /// Counts another one of this holder's. Who has none is always given one where there is any.
@@ -66,12 +75,19 @@ impl Shares {
             None => drop(self.by.insert(holder.clone(), 1)),
         }
         self.all += 1;
+        self.hosts += usize::from(holder.is_host());
         Ok(())
     }
 
     /// How many are this holder's.
-    pub fn of(&self, holder: &Holder) -> usize {
+    fn of(&self, holder: &Holder) -> usize {
         self.by.get(holder).copied().unwrap_or(0)
+    }
+
+    /// By how many it goes how much is kept of each: a holder's own, or as many as a host has where all of them had as many.
+    pub fn crowd(&self, holder: &Holder) -> usize {
+        let hosts = if holder.is_host() { self.hosts } else { 0 };
+        self.of(holder).max(hosts.div_ceil(HOSTS))
     }
 
     /// One of this holder's is over.
@@ -82,6 +98,7 @@ impl Shares {
             self.by.remove(holder);
         }
         self.all = self.all.saturating_sub(1);
+        self.hosts = self.hosts.saturating_sub(usize::from(holder.is_host()));
     }
 }
 
@@ -142,6 +159,26 @@ mod tests {
             shares.give_back(&person(holder));
         }
         assert_eq!(fill(&mut shares, &person("dan")), (3, Full::Share));
+    }
+
+    #[test]
+    fn as_little_is_kept_of_a_hosts_connections_by_many_addresses_as_by_one() {
+        let mut shares = Shares::new(12_500);
+        let host = |number: u8| Holder::Host([192, 168, 7, number].into());
+        let crowds: Vec<usize> = (0..200)
+            .map(|number| {
+                shares.take(&host(number)).unwrap();
+                shares.crowd(&host(number))
+            })
+            .collect();
+        assert_eq!((crowds[0], crowds[15], crowds[16], crowds[127], crowds[128]), (1, 4, 5, 32, 33));
+        // A person's are their own, whoever else has some.
+        (0..3).for_each(|_| shares.take(&person("ada")).unwrap());
+        assert_eq!(shares.crowd(&person("ada")), 3);
+        (0..100).for_each(|_| shares.take(&host(0)).unwrap());
+        assert_eq!((shares.crowd(&host(0)), shares.crowd(&host(1))), (101, 75));
+        (0..100).for_each(|_| shares.give_back(&host(0)));
+        assert_eq!((shares.crowd(&host(0)), shares.crowd(&host(1))), (50, 50));
     }
 
     #[test]

@@ -122,7 +122,10 @@ impl Receiver {
             (Carried::Done { good }, Some(incoming)) => self.finish(incoming, good),
             (Carried::Same(path), None) => {
                 let path = parse(path)?;
-                self.name(&path);
+                // What was there before anything was told is counted nowhere: it is told anew, or goes.
+                if self.kept.contains_key(&path.told) {
+                    self.name(&path);
+                }
             }
             (Carried::Remove { path }, None) => {
                 let path = parse(path)?;
@@ -274,14 +277,18 @@ impl Receiver {
         }
     }
 
-    /// Removes what has not been named.
+    /// Removes what has not been named. What cannot be removed stays counted, and keeps nothing else there.
     fn keep_only(&mut self, named: &BTreeSet<Vec<u8>>) {
-        let root = beneath::directory(self.area.tree(), c".");
-        match root.and_then(|root| prune(root.as_fd(), &mut Vec::new(), named)) {
-            Ok(removed) => self.changed |= removed,
+        let Self { area, kept, changed, .. } = self;
+        let mut gone = |path: &[u8]| {
+            *changed = true;
+            kept.remove(path);
+        };
+        let root = beneath::directory(area.tree(), c".");
+        match root.and_then(|root| prune(root.as_fd(), &mut Vec::new(), named, &mut gone)) {
+            Ok(()) => self.kept.retain(|path, _| named.contains(path)),
             Err(_) => self.failed += 1,
         }
-        self.kept.retain(|path, _| named.contains(path));
         self.bytes = self.kept.values().flatten().fold(0, |sum, size| sum.saturating_add(*size));
         self.held = self.kept.keys().fold(0, |sum, path| sum.saturating_add(cost(path)));
     }
@@ -340,12 +347,17 @@ fn remove_tree(at: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
         return unlinkat(at, name, AtFlags::empty());
     }
     let directory = beneath::directory(at, name)?;
-    prune(directory.as_fd(), &mut Vec::new(), &BTreeSet::new())?;
+    prune(directory.as_fd(), &mut Vec::new(), &BTreeSet::new(), &mut |_| {})?;
     unlinkat(at, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes what is not named from a directory; whether there was anything.
-fn prune(at: BorrowedFd<'_>, path: &mut Vec<u8>, named: &BTreeSet<Vec<u8>>) -> Result<bool, Errno> {
+/// Removes what is not named from a directory, and says what that was. What cannot be removed keeps nothing else there: the last error is told.
+fn prune(
+    at: BorrowedFd<'_>,
+    path: &mut Vec<u8>,
+    named: &BTreeSet<Vec<u8>>,
+    gone: &mut impl FnMut(&[u8]),
+) -> Result<(), Errno> {
     let mut names = Vec::new();
     {
         let view = beneath::directory(at, c".")?;
@@ -359,26 +371,27 @@ fn prune(at: BorrowedFd<'_>, path: &mut Vec<u8>, named: &BTreeSet<Vec<u8>>) -> R
             }
         }
     }
-    let mut removed = false;
+    let mut done = Ok(());
     for name in names {
         let above = path.len();
         if above > 0 {
             path.push(b'/');
         }
         path.extend_from_slice(name.to_bytes());
-        let kept = named.contains(path);
         let directory = is_directory(at, &name);
         if directory {
-            let below = beneath::directory(at, &name)?;
-            removed |= prune(below.as_fd(), path, named)?;
+            let below = beneath::directory(at, &name);
+            done = below.and_then(|below| prune(below.as_fd(), path, named, gone)).and(done);
         }
-        if !kept {
-            unlinkat(at, &name, if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })?;
-            removed = true;
+        if !named.contains(path) {
+            match unlinkat(at, &name, if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() }) {
+                Ok(()) => gone(path),
+                Err(why) => done = Err(why),
+            }
         }
         path.truncate(above);
     }
-    Ok(removed)
+    done
 }
 
 #[cfg(test)]

@@ -203,3 +203,40 @@ fn a_sender_that_is_taken_over_reaches_nothing_but_its_area() {
     assert_eq!(fs::read(&outside).unwrap(), b"untouched");
     assert!(receiver.counters().failed > 0);
 }
+
+/// Its sender names what is in a directory, and not the directory: that cannot be removed.
+#[test]
+fn what_cannot_be_removed_stays_counted_and_keeps_nothing_else_there() {
+    let place = tempfile::tempdir().unwrap();
+    let file = |path: &str| {
+        let whole = Carried::File { path: path.into(), modified: (0, 0), size: 1 };
+        [whole, Carried::Piece(vec![1]), Carried::Done { good: true }]
+    };
+    let end = || Carried::End { complete: true, counters: UpflowCounters::default() };
+    let begin = || Carried::Begin { whole: true };
+    let (to, limits) = (place.path().join("to"), Limits { entries: 5, ..Limits::default() });
+    let (a, b) = pair();
+    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), limits);
+    let mut says = |said: Vec<Carried>| {
+        said.iter().for_each(|message| a.send(message, Full::Fails).unwrap());
+        assert!(!receiver.hear().unwrap());
+        receiver.counters().failed
+    };
+    fs::write(to.join("tree/of-before"), "x").unwrap();
+    let directory = Carried::Directory { path: b"d".to_vec() };
+    let files = ["d/in", "x", "y"].into_iter().flat_map(file);
+    // Of what was there before nothing is the same as it was told.
+    let same = Carried::Same(b"of-before".to_vec());
+    let whole = [begin(), same, directory].into_iter().chain(files).chain([end()]).collect();
+    assert_eq!(says(whole), 0);
+    let is_there = |name: &str| to.join("tree").join(name).exists();
+    assert!(is_there("d/in") && is_there("x") && !is_there("of-before"));
+    let generation = || fs::read(to.join("generation")).unwrap();
+    let before = generation();
+    assert_eq!(says(vec![begin(), Carried::Same(b"d/in".to_vec()), end()]), 1);
+    assert!(is_there("d/in") && !is_there("x") && !is_there("y"));
+    assert_ne!(generation(), before, "readers are told of what went");
+    let more = ["p", "q", "r", "s"].into_iter().flat_map(file);
+    says([Carried::Begin { whole: false }].into_iter().chain(more).chain([end()]).collect());
+    assert!(is_there("p") && is_there("r") && !is_there("s"), "five are five");
+}

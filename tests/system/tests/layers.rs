@@ -524,6 +524,12 @@ fn a_gateway_ends_the_second_tunnel_on_a_host_of_its_own_and_the_server_takes_th
     let said = world.levee(&["reload", "--run", &run_of]).refused();
     assert!(said.contains("goes on with what it has") && said.contains("layer.key"), "{said}");
     std::fs::rename(&away, &key).expect("and back");
+    // Nor where half of it is that of before.
+    let new = std::fs::read(&ends).expect("its certificate");
+    std::fs::write(&ends, &old).expect("half of it");
+    let said = world.levee(&["reload", "--run", &run_of]).refused();
+    assert!(said.contains("not of one bundle"), "{said}");
+    std::fs::write(&ends, &new).expect("and back");
     assert_eq!(layer(gateway).map(|now| now.pid), Some(first.pid));
     assert!(world.levee(&["reload", "--run", &run_of]).ok().contains("count from now on"));
     eventually(Duration::from_secs(20), "another process", || {

@@ -8,7 +8,7 @@ mod packets;
 mod peer;
 mod session;
 
-pub use keys::{Reset, Tokens};
+pub use keys::{Ids, Reset, Tokens};
 pub use peer::Believed;
 pub use session::{Client, ServerTls};
 

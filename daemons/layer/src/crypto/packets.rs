@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard};
 
 const TAG: usize = 16;
 /// RFC 9001 5.4.4: a counter and a nonce.
-const SAMPLE: usize = 16;
+pub(super) const SAMPLE: usize = 16;
 /// RFC 9001 5.4.1: for the first octet, and for a packet number of four.
 const MASK: usize = 5;
 /// RFC 9001 6.6: so many packets may fail to open.
@@ -27,7 +27,7 @@ impl Algorithm for ChaCha20Poly1305 {
     }
 
     fn header_protection_key(&self, key: AeadKey) -> Box<dyn HeaderProtectionKey> {
-        Box::new(Header(Kept::new(Cipher::chacha20(), &key)))
+        Box::new(Header::new(&key))
     }
 
     fn aead_key_len(&self) -> usize {
@@ -109,10 +109,15 @@ impl PacketKey for Packet {
     }
 }
 
-struct Header(Kept);
+pub(super) struct Header(Kept);
 
 impl Header {
-    fn mask(&self, sample: &[u8]) -> Result<[u8; MASK], Error> {
+    pub(super) fn new(key: &AeadKey) -> Self {
+        Self(Kept::new(Cipher::chacha20(), key))
+    }
+
+    /// Octets that nobody else makes of others.
+    pub(super) fn mask(&self, sample: &[u8]) -> Result<[u8; MASK], Error> {
         if sample.len() != SAMPLE {
             return Err(Error::DecryptError);
         }

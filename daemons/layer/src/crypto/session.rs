@@ -101,6 +101,7 @@ impl ClientConfig for Client {
             inner: Some(inner),
             told: false,
             next: None,
+            replaced: 0,
             initial: self.initial,
             side: Side::Client,
         }))
@@ -120,7 +121,14 @@ impl ServerConfig for ServerTls {
     fn start_session(self: Arc<Self>, _: u32, parameters: &TransportParameters) -> Box<dyn Session> {
         let server = quic::ServerConnection::new(Arc::clone(&self.config), Version::V1, written(parameters));
         let inner = server.ok().map(Connection::Server);
-        Box::new(Tls { inner, told: false, next: None, initial: self.initial, side: Side::Server })
+        Box::new(Tls {
+            inner,
+            told: false,
+            next: None,
+            replaced: 0,
+            initial: self.initial,
+            side: Side::Server,
+        })
     }
 }
 
@@ -130,6 +138,8 @@ struct Tls {
     inner: Option<Connection>,
     told: bool,
     next: Option<Secrets>,
+    /// Keys that were made in the place of others.
+    replaced: u64,
     initial: Suite,
     side: Side,
 }
@@ -139,8 +149,9 @@ impl Session for Tls {
         initial_keys(&self.initial, to, side)
     }
 
+    /// How often keys were replaced, which is asked for nowhere else.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        None
+        Some(Box::new(self.replaced))
     }
 
     /// The other end's certificate, in DER.
@@ -196,6 +207,7 @@ impl Session for Tls {
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn crypto::PacketKey>>> {
         let keys = self.next.as_mut()?.next_packet_keys();
+        self.replaced = self.replaced.saturating_add(1);
         Some(KeyPair { local: Box::new(Packets(keys.local)), remote: Box::new(Packets(keys.remote)) })
     }
 
