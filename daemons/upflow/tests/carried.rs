@@ -216,7 +216,8 @@ fn what_cannot_be_removed_stays_counted_and_keeps_nothing_else_there() {
     let begin = || Carried::Begin { whole: true };
     let (to, limits) = (place.path().join("to"), Limits { entries: 5, ..Limits::default() });
     let (a, b) = pair();
-    let mut receiver = Receiver::new(b, Area::snapshot(open(&to)).unwrap(), limits);
+    let (area, generation) = snapshot(&to);
+    let mut receiver = Receiver::new(b, area, limits);
     let mut says = |said: Vec<Carried>| {
         said.iter().for_each(|message| a.send(message, Full::Fails).unwrap());
         assert!(!receiver.hear().unwrap());
@@ -231,11 +232,10 @@ fn what_cannot_be_removed_stays_counted_and_keeps_nothing_else_there() {
     assert_eq!(says(whole), 0);
     let is_there = |name: &str| to.join("tree").join(name).exists();
     assert!(is_there("d/in") && is_there("x") && !is_there("of-before"));
-    let generation = || fs::read(to.join("generation")).unwrap();
-    let before = generation();
+    let before = generation.now();
     assert_eq!(says(vec![begin(), Carried::Same(b"d/in".to_vec()), end()]), 1);
     assert!(is_there("d/in") && !is_there("x") && !is_there("y"));
-    assert_ne!(generation(), before, "readers are told of what went");
+    assert_ne!(generation.now(), before, "readers are told of what went");
     let more = ["p", "q", "r", "s"].into_iter().flat_map(file);
     says([Carried::Begin { whole: false }].into_iter().chain(more).chain([end()]).collect());
     assert!(is_there("p") && is_there("r") && !is_there("s"), "five are five");
