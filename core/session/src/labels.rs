@@ -14,7 +14,7 @@ impl Sessions {
         let Some(used) = self.used_labels.get_mut(label) else {
             return self.say(Output::Release(label.clone()));
         };
-        let next = now.after(PING);
+        let next = now.after(PING).whole_second();
         // Then it is the same: it is its mediator that begins anew, and what the vault is to close it has been told.
         let was_up = matches!(used.vault, Vault::Up { .. });
         used.vault = Vault::Up { ping: None, next };
@@ -83,7 +83,7 @@ impl Sessions {
     }
 
     pub(crate) fn vault_pong(&mut self, label: &LabelName, number: u64, now: Time) {
-        let next = now.after(PING);
+        let next = now.after(PING).whole_second();
         if let Some(UsedLabel { vault: vault @ Vault::Up { .. }, .. }) = self.used_labels.get_mut(label)
             && matches!(vault, Vault::Up { ping: Some(asked), .. } if *asked == number)
         {
@@ -107,7 +107,7 @@ impl Sessions {
             Vault::Up { ping: Some(_), next } if *next <= now => self.kill(label),
             Vault::Up { ping, next } if *next <= now => {
                 *ping = Some(number);
-                *next = now.after(PING);
+                *next = now.after(PING).whole_second();
                 let at = *next;
                 self.set_timer(at, Timer::Label(label.clone()));
                 self.say(Output::Vault(label.clone(), ToVault::Ping(number)));

@@ -26,6 +26,11 @@ impl Time {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// The second in which this is, at its beginning: what is due at some time in a second, and no matter when, is due at one wake with the rest.
+    pub const fn whole_second(self) -> Self {
+        Self(self.0 / 1_000 * 1_000)
+    }
+
     /// This time less `span`; the epoch where that is too much.
     pub fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
