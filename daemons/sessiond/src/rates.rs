@@ -5,54 +5,81 @@ use levee_ipc::Rate;
 use levee_ipc::mediator::Client;
 use levee_session::{SessionId, Time};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 /// So many seconds' worth may be used at once.
 const BURST: u32 = 10;
-/// The most hosts of networks that are told apart; those beyond share one rate.
+/// The most hosts of a network that are told apart; those beyond share one rate. What one network has takes nothing of another's, which may be
+/// another label's.
 const MOST_HOSTS: usize = 1_024;
 /// All hosts of a network together are given as many as so many of them.
 const OF_A_NETWORK: u32 = 16;
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
-    Session(SessionId),
-    Host(String, IpAddr),
-    OtherHosts,
-    Network(String),
+/// Those who have used some of what they may: sessions that live, and networks with their hosts.
+#[derive(Debug, Default)]
+pub struct Rates {
+    sessions: BTreeMap<SessionId, Rate>,
+    networks: BTreeMap<String, Network>,
 }
 
-/// Those who have used some of what they may: sessions that live, hosts, and networks.
-#[derive(Debug, Default)]
-pub struct Rates(BTreeMap<Who, Rate>);
+#[derive(Debug)]
+struct Network {
+    /// What all of its hosts have.
+    all: Rate,
+    hosts: BTreeMap<IpAddr, Rate>,
+    others: Rate,
+}
+
+/// A host: its address, or the /64 of it, in which a host has as many as it likes.
+fn host(from: IpAddr) -> IpAddr {
+    match from.to_canonical() {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
 
 impl Rates {
     /// Whether this client may have one more, where so many a second are allowed. A client is one that the site knows.
     pub fn take(&mut self, client: &Client, from: IpAddr, a_second: u32, now: Time) -> bool {
         let now = Duration::from_millis(now.as_millis());
         match client {
-            Client::Session(id) => self.one(Who::Session(*id), a_second, now),
+            Client::Session(id) => one(&mut self.sessions, *id, a_second, now).take(now),
             Client::Network(interface) => {
-                let network = interface.to_string();
-                let host = self.one(Who::Host(network.clone(), from), a_second, now);
-                host && self.one(Who::Network(network), a_second.saturating_mul(OF_A_NETWORK), now)
+                let fresh = |times: u32| fresh(a_second.saturating_mul(times), now);
+                let network = self.networks.entry(interface.to_string()).or_insert_with(|| Network {
+                    all: fresh(OF_A_NETWORK),
+                    hosts: BTreeMap::new(),
+                    others: fresh(1),
+                });
+                network.take(host(from), a_second, now)
             }
         }
     }
+}
 
-    fn one(&mut self, who: Who, a_second: u32, now: Duration) -> bool {
-        if !self.0.contains_key(&who) {
-            self.0.retain(|_, rate| !rate.is_full(now));
+impl Network {
+    fn take(&mut self, host: IpAddr, a_second: u32, now: Duration) -> bool {
+        let Self { all, hosts, others } = self;
+        if hosts.len() >= MOST_HOSTS && !hosts.contains_key(&host) {
+            hosts.retain(|_, rate| !rate.is_full(now));
         }
-        let hosts = self.0.keys().filter(|other| matches!(other, Who::Host(..)));
-        let who = match who {
-            Who::Host(..) if !self.0.contains_key(&who) && hosts.count() >= MOST_HOSTS => Who::OtherHosts,
-            who => who,
-        };
-        let fresh = || Rate::new(a_second.saturating_mul(BURST), a_second, now);
-        self.0.entry(who).or_insert_with(fresh).take(now)
+        let is_known = hosts.len() < MOST_HOSTS || hosts.contains_key(&host);
+        let own = if is_known { one(hosts, host, a_second, now) } else { others };
+        own.take(now) && all.take(now)
     }
+}
+
+fn fresh(a_second: u32, now: Duration) -> Rate {
+    Rate::new(a_second.saturating_mul(BURST), a_second, now)
+}
+
+/// The rate of one; those that have all there is again are forgotten when another comes.
+fn one<K: Ord>(all: &mut BTreeMap<K, Rate>, who: K, a_second: u32, now: Duration) -> &mut Rate {
+    if !all.contains_key(&who) {
+        all.retain(|_, rate| !rate.is_full(now));
+    }
+    all.entry(who).or_insert_with(|| fresh(a_second, now))
 }
 
 #[cfg(test)]
@@ -97,21 +124,35 @@ mod tests {
     }
 
     #[test]
-    fn of_1024_hosts_each_is_known_and_those_beyond_share_one_rate() {
+    fn of_1024_hosts_of_a_network_each_is_known_and_no_network_takes_anything_of_anothers() {
         let mut rates = Rates::default();
-        let network = |n: u32| Client::Network(format!("eth{}", n / OF_A_NETWORK).parse().unwrap());
+        let network = |name: &str| Client::Network(name.parse().unwrap());
         let all = A_SECOND * BURST;
-        for n in 0..MOST_HOSTS as u32 {
-            assert_eq!(taken(&mut rates, &network(n), host(n), 0), all, "{n}");
+        assert_eq!(taken(&mut rates, &network("eth2"), host(1), 0), all);
+        // As many as there may be known, and as many again; also where nothing is given to anybody any more.
+        for n in 0..2 * MOST_HOSTS as u32 {
+            (0..4).for_each(|_| {
+                rates.take(&network("eth1"), host(n), A_SECOND, Time::from_millis(0));
+            });
         }
-        assert_eq!(taken(&mut rates, &network(5_000), host(5_000), 0), all);
-        assert_eq!(taken(&mut rates, &network(5_001), host(5_001), 0), 0, "the share is used");
-        // A session is no host, and those that are known go on by themselves.
-        let session = Client::Session(SessionId::from_random([1; 16]));
-        assert_eq!(taken(&mut rates, &session, host(1), 0), all);
-        assert_eq!(taken(&mut rates, &network(7), host(7), 1_000), A_SECOND);
+        assert_eq!(rates.networks["eth1"].hosts.len(), MOST_HOSTS);
+        assert_eq!(taken(&mut rates, &network("eth1"), host(5_000), 1_000), A_SECOND, "they share one rate");
+        assert_eq!(taken(&mut rates, &network("eth1"), host(5_001), 1_000), 0);
+        // Another label's.
+        for n in 2..4 {
+            assert_eq!(taken(&mut rates, &network("eth2"), host(n), 0), all, "{n}");
+        }
         // Who has all there is again is forgotten when another comes.
-        assert_eq!(taken(&mut rates, &network(5_002), host(5_002), 100_000), all);
-        assert_eq!(rates.0.len(), 2);
+        assert_eq!(taken(&mut rates, &network("eth1"), host(5_002), 100_000), all);
+        assert_eq!(rates.networks["eth1"].hosts.len(), 1);
+    }
+
+    #[test]
+    fn a_host_is_one_by_whatever_address_of_its_64() {
+        let (mut rates, network) = (Rates::default(), Client::Network("eth1".parse().unwrap()));
+        let of = |rates: &mut Rates, from: &str| taken(rates, &network, from.parse().unwrap(), 0);
+        assert_eq!(of(&mut rates, "fd80::1"), A_SECOND * BURST);
+        assert_eq!((of(&mut rates, "fd80::ffff:2"), of(&mut rates, "fd80:0:0:1::1")), (0, A_SECOND * BURST));
+        assert_eq!((of(&mut rates, "10.0.0.1"), of(&mut rates, "::ffff:10.0.0.1")), (A_SECOND * BURST, 0));
     }
 }
