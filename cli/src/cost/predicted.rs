@@ -109,15 +109,16 @@ fn of(
         }
         Carried::Constant(_) => {
             // A session may be younger than both, which nobody tells: then less was used than is predicted.
-            let signed_on = status.sessions.iter().find(|one| one.id == session.id).map(|one| one.age);
+            let signed_on = status.sessions.iter().find(|one| one.id == session.id).map(|one| one.age_ms);
             let label = status.compartments.iter().find(|one| one.label.as_str() == session.label);
-            let age = signed_on.zip(label.map(|one| one.age)).map(|(one, other)| one.min(other));
+            let age = signed_on.zip(label.map(|one| one.age_ms)).map(|(one, other)| one.min(other));
             let mut each = None;
             for sa in sas {
                 each = Some(prices.of(sa.cipher, carried).and_then(|price| price.standing));
             }
             let each = each.flatten().ok_or(Unpriced::NotMeasured)?.middle();
-            let predicted = each.saturating_mul(age.ok_or(Unpriced::NotMeasured)?);
+            // The price is of a second.
+            let predicted = whole(u128::from(each) * u128::from(age.ok_or(Unpriced::NotMeasured)?) / 1_000);
             (predicted, predicted, time.checked_div(beside).unwrap_or(0))
         }
     };
