@@ -128,7 +128,9 @@ mod tests {
     fn no_line_of_the_man_page_is_taken_for_a_request_that_it_is_not() {
         for line in man_page().lines().filter(|line| line.starts_with(['.', '\''])) {
             assert!(
-                [".TH", ".SH", ".TP", ".B ", ".br"].iter().any(|request| line.starts_with(request)),
+                [".TH", ".SH", ".TP", ".B ", ".br", ".nf", ".fi", ".PP"]
+                    .iter()
+                    .any(|request| line.starts_with(request)),
                 "{line}"
             );
         }
