@@ -16,7 +16,7 @@ use crate::federation::{FIRST, Member, SECOND};
 use crate::netns::{Group, Namespace, inside, pin_congestion, tool, usage};
 use crate::operate::{PATIENCE, Removed, Up, text, this_program, wait_for};
 use crate::place::Home;
-use crate::processes::{below, descendants, name, processes, running};
+use crate::processes::{below, descendants, name, processes, running, wakes};
 use crate::role::{Role, keep_on};
 use crate::sample::Tunnel;
 use crate::server::{Server, give_pool, serve_as};
@@ -459,6 +459,12 @@ impl Levee {
         let Up { levee, run } = self.serving().0;
         let said = tool(&text(levee), &["status", "--cost", "--json", "--run", &text(run)])?;
         Ledger::read(&serde_json::from_str(&said)?)
+    }
+
+    /// How often a processor has been given to levee's processes at both ends so far, the first processes of compartments with them.
+    pub fn wakes(&self) -> u64 {
+        let inits = self.places.values().map(|place| &place.init);
+        self.between.iter().chain(inits).map(|pid| wakes(*pid)).sum()
     }
 
     /// Octets that have passed the server's end of the tunnel's link, both ways, with their Ethernet headers.

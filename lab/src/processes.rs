@@ -60,6 +60,20 @@ pub(crate) fn below(all: &BTreeMap<u32, u32>, these: Vec<u32>) -> Vec<u32> {
     ours
 }
 
+/// How often threads of a process have been given a processor so far, and had given it back: those that are there.
+pub(crate) fn wakes(pid: u32) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("status")).ok())
+        .flat_map(|status| {
+            let switches = status.lines().filter(|line| line.contains("ctxt_switches:"));
+            switches
+                .filter_map(|line| line.rsplit(':').next()?.trim().parse::<u64>().ok())
+                .collect::<Vec<_>>()
+        })
+        .sum()
+}
+
 /// A process's name.
 pub(crate) fn name(pid: u32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())

@@ -22,6 +22,9 @@ pub(super) const WIRE: &str = "on the wire, octets for 1,000";
 /// Octets on the wire in a second.
 pub(super) const STANDING_WIRE: &str = "on the wire, octets a second";
 
+/// Times that a processor is given to levee's processes, both ends', in a second.
+pub(super) const WAKES: &str = "wakes of levee's processes a second, both ends'";
+
 const fn under(part: &'static str, tables: &'static str, posture: &'static str) -> Variant {
     Variant { part, tables, posture: Some(posture), vault: None }
 }
@@ -107,10 +110,14 @@ fn measured(seconds: f64, counted: impl IntoIterator<Item = (&'static str, f64)>
 /// Nothing, for so long.
 fn idle(levee: &Levee, seconds: f64) -> io::Result<Measured> {
     let (before, sent, since) = (levee.ledger()?, levee.wire()?, Instant::now());
+    // What asks levee is not in between.
+    let woken = levee.wakes();
     sleep(Duration::from_secs_f64(seconds));
-    let (wire, took) = (levee.wire()? - sent, since.elapsed().as_secs_f64());
+    let (woken, wire) = (levee.wakes().saturating_sub(woken), levee.wire()? - sent);
+    let took = since.elapsed().as_secs_f64();
     let used = levee.ledger()?.since(before);
-    let each = [(STANDING, 1e6 * used.vault / took), (STANDING_WIRE, wire / took)];
+    let each =
+        [(STANDING, 1e6 * used.vault / took), (STANDING_WIRE, wire / took), (WAKES, woken as f64 / took)];
     Ok(measured(used.processor / took, each))
 }
 

@@ -77,6 +77,18 @@ fn measure(world: &World) -> String {
     let (file, run) = (text(&world.path("short.toml")), text(&world.path("lab")));
     fs::write(&file, study).expect("a study");
     world.levee(&["lab", "run", &file, "--quick", "--out", &run]).ok();
+    // Nobody sends anything, and levee's processes are seen to wake for their own sake now and then.
+    let samples = fs::read_to_string(world.path("lab").join("samples.ndjson")).expect("samples");
+    let wakes = samples.lines().filter_map(|line| {
+        let sample: Value = serde_json::from_str(line).expect("a sample");
+        (sample["row"] == "idle")
+            .then(|| sample["counted"]["wakes of levee's processes a second, both ends'"].as_f64())?
+    });
+    assert!(
+        wakes.clone().count() > 0 && wakes.clone().all(|one| one > 0.0),
+        "{:?}",
+        wakes.collect::<Vec<_>>()
+    );
     // A busy host may cost a trial or two, and no more.
     let report = fs::read_to_string(world.path("lab/report.md")).expect("a report");
     assert!(report.contains("TCP_RR") && !report.contains("Absent here"), "{report}");
