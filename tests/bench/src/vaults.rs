@@ -32,6 +32,8 @@ use crate::tunnel::{Held, Tunnel};
 
 /// Bytes of each socket's queues, as the warden asks for them.
 const QUEUE: usize = 4 << 20;
+/// The same at a workstation, whose one socket has all of a session's streams.
+const QUEUE_OF_ONE: usize = 4 * QUEUE;
 /// The longest super-segment of a TUN device, as the warden sets it.
 const SUPER_SEGMENT: u32 = 60_000;
 /// Inner MTU where packets are cut and put together by AGGFRAG, not by their senders.
@@ -221,10 +223,10 @@ fn spi_of(slots: u16, slot: u16, number: u32) -> io::Result<u32> {
     steering.spi(slot, number).map(Spi::get).ok_or_else(|| other("no SPI of this slot"))
 }
 
-fn group(space: &File, address: SocketAddr, slots: u16) -> io::Result<SteeringGroup> {
+fn group(space: &File, address: SocketAddr, slots: u16, queue: usize) -> io::Result<SteeringGroup> {
     let key = SteeringKey::new(KEY);
     let group =
-        ns::in_net(space.as_fd(), || udp::steering_group(address, slots, QUEUE, &key)).map_err(other)??;
+        ns::in_net(space.as_fd(), || udp::steering_group(address, slots, queue, &key)).map_err(other)??;
     for slot in 1..=slots {
         group.admit(slot)?;
     }
@@ -272,7 +274,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
     }
     let (server_space, client_space) = (link::open(&link.server)?, link::open(&link.client)?);
     let group_of_all =
-        group(&server_space, SocketAddr::from((place.outer.0, place.port())), labels * workers)?;
+        group(&server_space, SocketAddr::from((place.outer.0, place.port())), labels * workers, QUEUE)?;
     let mut tunnel = Tunnel::default();
     let any = IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     for label in 1..=labels {
@@ -283,7 +285,7 @@ pub fn build(link: &Link, program: &Path, variant: Variant, place: Place) -> io:
         let most = if agree { tun::Offload::None } else { all };
         let mut queues_at_server = device(&server_space, &names[0], server, mtu, workers, most)?.into_iter();
         let mut queues_at_client = device(&client_space, &names[1], client, mtu, workers, all)?.into_iter();
-        let group_of_one = group(&client_space, SocketAddr::from((place.outer.1, 0)), workers)?;
+        let group_of_one = group(&client_space, SocketAddr::from((place.outer.1, 0)), workers, QUEUE_OF_ONE)?;
         for worker in 0..workers {
             let mut start = |end, queue: Option<tun::Queue>, slot, group: &SteeringGroup| {
                 let queue = queue.ok_or_else(|| other("a device without the queue"))?;
