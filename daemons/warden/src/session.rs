@@ -25,10 +25,6 @@ const SCRATCH: u64 = 256 << 20;
 /// Bytes that each of `/tmp`, `/run`, `/var` may hold.
 const TEMPORARY: u64 = 64 << 20;
 
-/// Bytes asked for the queues of the tunnel's socket, which is one for all of the session's streams. Where it is full, a whole burst of
-/// one stream is lost, and that one has less than the others for seconds.
-const QUEUE: usize = 4 * outer::QUEUE;
-
 /// Steering slots: the one vault's.
 pub const SLOTS: u16 = 1;
 /// The steering slot of the only vault.
@@ -83,8 +79,9 @@ impl Session {
         let uid_base = uids.compartment(SLOT);
         let logs = Logs::start(Some(&open.label), uids.logger(Some(SLOT)), options)?;
         let step = |e: levee_sys::Error| Fatal::new("start the session's compartment", e);
-        // A port of its own, so that no other session's datagrams are merged with this one's.
-        let group = steering_group(SocketAddr::new(outer, 0), SLOTS, QUEUE, steering)
+        // A port of its own, so that no other session's datagrams are merged with this one's. Its queue has all of the session's streams:
+        // where it is full, a whole burst of one stream is lost, and that one has less than the others for seconds.
+        let group = steering_group(SocketAddr::new(outer, 0), SLOTS, 4 * outer::QUEUE, steering)
             .map_err(|e| Fatal::new("open the tunnel's UDP socket", e))?;
         let interface = Interface {
             name: "levee0".into(),
