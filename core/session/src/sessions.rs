@@ -23,7 +23,8 @@ pub const SILENCE: Duration = Duration::from_secs(1);
 // A vault stands still outside its slots.
 const _: () = assert!(levee_policy::site::STANDSTILL.as_millis() * 2 <= SILENCE.as_millis());
 /// How often a vault is asked whether it lives. One that has not answered when it would be asked again is killed: a busy
-/// host may keep it waiting, and nothing is at stake but its own label's traffic. All that are asked in one second are at its beginning.
+/// host may keep it waiting, and nothing is at stake but its own label's traffic. Those that are due in one second are asked together, at its
+/// beginning: so the first question comes up to a second sooner.
 pub const PING: Duration = Duration::from_secs(5);
 /// How long a vault may take to have a new session: nothing passes before. Longer than it takes to find that a vault
 /// hangs, so that the next one gets the session.

@@ -26,7 +26,7 @@ impl Time {
         Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The second in which this is, at its beginning: what is due at some time in a second, and no matter when, is due at one wake with the rest.
+    /// The beginning of the second that this is in. What may come at any time of a second comes with the rest, at one wake.
     pub const fn whole_second(self) -> Self {
         Self(self.0 / 1_000 * 1_000)
     }

@@ -35,6 +35,8 @@ pub struct Writer(Mapped);
 pub struct Reader(Mapped);
 
 impl Writer {
+    /// By the first descriptor of [`make`].
+    ///
     /// # Errors
     /// It is none that [`make`] made for this, or the kernel's.
     pub fn of(fd: impl AsFd) -> io::Result<Self> {
@@ -48,6 +50,8 @@ impl Writer {
 }
 
 impl Reader {
+    /// By the second descriptor of [`make`].
+    ///
     /// # Errors
     /// It is none that [`make`] made, or the kernel's.
     pub fn of(fd: impl AsFd) -> io::Result<Self> {
