@@ -4,7 +4,7 @@
 //! over many entries costs more, so it comes less often, but by the number of entries and not by measured time: measured time
 //! would depend on what else the processor does, a reader's work included.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The time from the beginning of one pass over a store to the beginning of the next, for up to [`ENTRIES`] entries.
 pub const PERIOD: Duration = Duration::from_millis(300);
@@ -46,6 +46,15 @@ impl Schedule {
     /// How long until the next pass begins.
     pub fn wait(&self, now: Instant) -> Duration {
         self.next.saturating_duration_since(now)
+    }
+
+    /// As [`Schedule::new`], but those after the first come at whole multiples of `base` by the clock that says what time it is now: all that
+    /// wait for such times wake together, and what one of them has looked at is near for the next. Who sets the clock later changes nothing here.
+    pub fn joined(base: Duration, now: Instant, clock: SystemTime) -> Self {
+        let clock = clock.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let into = clock.as_nanos().checked_rem(base.as_nanos()).and_then(|into| u64::try_from(into).ok());
+        let whole = now.checked_sub(Duration::from_nanos(into.unwrap_or(0))).unwrap_or(now);
+        Self { base, next: whole, beat: whole }
     }
 
     /// From the next pass on they are so far apart.
@@ -91,6 +100,21 @@ mod tests {
         assert_eq!(schedule.wait(start), PERIOD * 5);
     }
 
+    #[test]
+    fn who_began_at_other_times_wakes_at_the_same() {
+        let start = Instant::now();
+        let ends = |began: u64| {
+            let began = Duration::from_millis(began);
+            let clock = SystemTime::UNIX_EPOCH + Duration::from_millis(7_700) + began;
+            let mut schedule = Schedule::joined(COPIES, start + began, clock);
+            assert_eq!(schedule.wait(start + began), Duration::ZERO, "the first pass comes at once");
+            schedule.passed(start + began, 0, false);
+            start + began + schedule.wait(start + began)
+        };
+        assert_eq!(ends(0), start + Duration::from_millis(300), "a clock's 8,000");
+        assert_eq!(ends(299), ends(0));
+        assert_eq!(ends(300), ends(0) + COPIES);
+    }
     #[test]
     fn more_entries_mean_fewer_passes_up_to_a_limit() {
         let period = |entries| period(PERIOD, entries);

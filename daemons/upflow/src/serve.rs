@@ -10,7 +10,7 @@ use levee_ipc::warden::{Part, UpflowCounters};
 use levee_policy::LabelName;
 use levee_sys::notices::Notices;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// From where a job reads.
 pub enum From {
@@ -86,14 +86,21 @@ fn copy<P: Part<Says = UpflowCounters>>(
     mut jobs: Vec<Job>,
 ) -> Result<(), Fatal> {
     let is_first = jobs.iter().any(Job::is_of_store);
-    let mut schedule = Schedule::new(if is_first { PERIOD } else { COPIES }, Instant::now());
-    let mut changed = Instant::now();
+    let began = Instant::now();
+    let mut schedule = if is_first {
+        Schedule::new(PERIOD, began)
+    } else {
+        Schedule::joined(COPIES, began, SystemTime::now())
+    };
+    let mut changed = began;
     loop {
-        events.wait(Some(schedule.wait(Instant::now())))?;
+        // Where nothing came, nobody is asked: with all of them at rest a wake is a load for each label below, and to sleep again.
+        let heard = !events.wait(Some(schedule.wait(Instant::now())))?.is_empty();
         if jobs.iter_mut().any(Job::has_changed) {
             schedule.noticed(Instant::now());
         }
-        if let Asked::Stop = asked(warden, || jobs.iter().map(|job| *job.mirror.counters()).sum())? {
+        let counters = || jobs.iter().map(|job| *job.mirror.counters()).sum();
+        if heard && matches!(asked(warden, counters)?, Asked::Stop) {
             for job in jobs.iter_mut().filter(|job| job.is_of_store()) {
                 job.pass();
             }

@@ -65,31 +65,45 @@ fn number(file: &str, name: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
 
-/// Seconds of processor time that these processes have used.
-/// Processor time so far, in seconds, by program.
-fn used(processes: &[host::Process]) -> BTreeMap<&str, f64> {
-    let mut groups = BTreeMap::new();
-    for process in processes {
-        *groups.entry(process.name.as_str()).or_default() += process.processor_time().as_secs_f64();
-    }
-    groups
+/// What a program's processes do while nobody does anything.
+#[derive(Clone, Copy, Default)]
+struct Rest {
+    /// In percent of a processor.
+    share: f64,
+    /// Times that they wake, in a second.
+    wakes: f64,
 }
 
-/// In percent of a processor, while nobody does anything: by program, at the server and at the workstations. What was written last is copied upward
-/// before.
-fn idle<'a>(server: &'a [host::Process], workstations: &'a [host::Process]) -> [BTreeMap<&'a str, f64>; 2] {
-    const WINDOW: Duration = Duration::from_secs(20);
+impl std::iter::Sum for Rest {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            share: sum.share + one.share,
+            wakes: sum.wakes + one.wakes,
+        })
+    }
+}
+
+/// While nobody does anything: by program, at the server and at the workstations. What was written last is copied upward before.
+fn idle<'a>(server: &'a [host::Process], workstations: &'a [host::Process]) -> [BTreeMap<&'a str, Rest>; 2] {
+    const WINDOW: Duration = Duration::from_secs(30);
     std::thread::sleep(Duration::from_secs(15));
+    let now = |processes: &[host::Process]| processes.iter().map(host::Process::threads).collect::<Vec<_>>();
     let both = [server, workstations];
-    let before = both.map(used);
+    let before = both.map(now);
+    let begun = Instant::now();
     std::thread::sleep(WINDOW);
-    let mut shares = both.map(used);
-    for (now, before) in shares.iter_mut().zip(&before) {
-        for (name, share) in now {
-            *share = (*share - before.get(name).unwrap_or(&0.0)) / WINDOW.as_secs_f64() * 100.0;
+    let after = both.map(now);
+    let window = begun.elapsed().as_secs_f64();
+    let mut rest = [BTreeMap::new(), BTreeMap::new()];
+    for (((rest, processes), before), after) in rest.iter_mut().zip(both).zip(before).zip(after) {
+        for ((process, before), after) in processes.iter().zip(before).zip(after) {
+            let more = |of: u64, than: u64| of.saturating_sub(than) as f64 / window;
+            let one = Rest { share: more(after.0, before.0) / 1e7, wakes: more(after.1, before.1) };
+            let all: &mut Rest = rest.entry(process.name.as_str()).or_default();
+            *all = [*all, one].into_iter().sum();
         }
     }
-    shares
+    rest
 }
 
 fn by_name(processes: &[host::Process]) -> BTreeMap<&str, (usize, u64)> {
@@ -180,11 +194,13 @@ fn main() {
     );
     println!("| all at once | median ms | range | all done, ms | n | failures |\n|---|---|---|---|---|---|");
     rows.iter_mut().for_each(Row::show);
+    let at_server: Rest = here_idle.values().copied().sum();
     println!("\nAt once: {sessions} sessions, {labels} labels running; after the logouts: {left} sessions.");
     println!(
-        "Descriptors of the server's warden: {descriptors}. With nobody doing anything the server takes {:.1} % of a processor, the workstations {:.1} %.",
-        here_idle.values().sum::<f64>(),
-        there_idle.values().sum::<f64>()
+        "Descriptors of the server's warden: {descriptors}. With nobody doing anything the server takes {:.2} % of a processor, the workstations {:.2} %; for each label that runs the server wakes {:.1} times in a second.",
+        at_server.share,
+        there_idle.values().copied().sum::<Rest>().share,
+        at_server.wakes / labels.max(1) as f64
     );
     println!(
         "\nMemory, proportional, in MiB: server {}, workstations {}; all that the host had less: {}.\n",
@@ -193,13 +209,14 @@ fn main() {
         in_use >> 10
     );
     println!(
-        "| process | server: how many | MiB | % idle | workstations: how many | MiB | % idle |\n|---|---|---|---|---|---|---|"
+        "| process | server: how many | MiB | % idle | wakes/s | workstations: how many | MiB | % idle | wakes/s |\n|---|---|---|---|---|---|---|---|---|"
     );
     let all_names: std::collections::BTreeSet<&str> = here.keys().chain(there.keys()).copied().collect();
     for name in all_names {
-        let cell = |groups: &BTreeMap<&str, (usize, u64)>, idle: &BTreeMap<&str, f64>| {
+        let cell = |groups: &BTreeMap<&str, (usize, u64)>, idle: &BTreeMap<&str, Rest>| {
             let (count, memory) = groups.get(name).copied().unwrap_or_default();
-            format!("{count} | {:.1} | {:.2}", memory as f64 / 1024.0, idle.get(name).unwrap_or(&0.0))
+            let Rest { share, wakes } = idle.get(name).copied().unwrap_or_default();
+            format!("{count} | {:.1} | {share:.2} | {wakes:.1}", memory as f64 / 1024.0)
         };
         println!("| {name} | {} | {} |", cell(&here, &here_idle), cell(&there, &there_idle));
     }
