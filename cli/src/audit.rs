@@ -356,10 +356,8 @@ impl Show {
         let (mut next, mut seen) = (0, None);
         loop {
             let mut log = self.which.log_from(next)?;
-            let size = log.size();
-            if seen != Some(size) {
+            if log.may_have_grown(&mut seen) {
                 log.read(|line| self.tell(line, next, &mut told, paint, &mut out))?;
-                seen = Some(size);
             }
             // Whoever reads this has gone.
             if !flushed(out.flush())? {

@@ -155,7 +155,10 @@ const AUDIT: [Section; 3] = [
     (
         "FILES",
         &[
-            ("audit.jsonl", "In sessiond/ of the state directory: a JSON object a line, the newest last."),
+            (
+                "audit.jsonl",
+                "In sessiond/ of the state directory: a JSON object a line, the newest last. Behind it the file has some KiB of space, over which the next records are written.",
+            ),
             (
                 "audit-NUMBER.jsonl",
                 "An earlier part, by the number of its first record. Numbers, hashes and seals go on from part to part.",

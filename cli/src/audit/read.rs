@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use levee_policy::audit::{MAX_LINE, part_first};
 use zeroize::Zeroizing;
@@ -48,10 +49,14 @@ impl Log {
         Ok(Self { files: names.into_iter().map(open).collect::<Result<_, _>>()?, lines: Vec::new() })
     }
 
-    /// How many files there are, and bytes in them.
-    pub(super) fn size(&self) -> (usize, u64) {
-        let bytes = self.files.iter().filter_map(|(_, file)| file.metadata().ok()).map(|data| data.len());
-        (self.files.len(), bytes.sum())
+    /// Whether anything may have been written since this was asked last. Records are written over space, so that the files' lengths do not tell; and by what
+    /// is a tick of the clock ago, two that come one after the other look like one.
+    pub(super) fn may_have_grown(&self, seen: &mut Option<(usize, SystemTime)>) -> bool {
+        let times = self.files.iter().filter_map(|(_, file)| file.metadata().ok()?.modified().ok());
+        let now = times.max().map(|last| (self.files.len(), last));
+        let same = now.is_some() && now == *seen;
+        *seen = now.filter(|(_, last)| last.elapsed().is_ok_and(|ago| ago > Duration::from_secs(1)));
+        !same
     }
 
     /// Gives `each` every line with its end; of one that is too long, only its beginning.
@@ -98,6 +103,10 @@ pub(super) fn lines(
         };
         if next(&mut line)? == 0 {
             return Ok(());
+        }
+        // The file has space ahead of the log's end. Before anything else it would be part of that line, which is none then.
+        if line.iter().all(|byte| *byte == b' ') {
+            continue;
         }
         if line.len() > MAX_LINE && line.last() != Some(&b'\n') {
             let mut rest = Vec::new();

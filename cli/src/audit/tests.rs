@@ -52,6 +52,8 @@ fn state_signed(
     let (count, hash) = (sealer.count(), *sealer.hash());
     let signature = signer.sign(&random, &checkpoint_message(count, &hash)).unwrap();
     log.extend(sealer.seal_checkpoint(1_700_000_009_000, count, hash, signature.as_ref().to_vec()).unwrap());
+    // As sessiond does: with space ahead of its end, here more of it than a record may be long.
+    log.extend([b' '; 40_000]);
     std::fs::write(sessiond.join("audit.jsonl"), log).unwrap();
     std::fs::write(sessiond.join("audit.state"), *sealer.save()).unwrap();
     directory
@@ -118,6 +120,10 @@ fn a_log_in_several_files_is_one_and_a_fault_is_told_at_its_line_of_its_file() {
     let report = verify(state.path()).unwrap();
     assert!(report.is_sound(), "{:?}", report.faults);
     assert_eq!((report.lines, report.checkpoints, report.signed), (6, 1, 5));
+    // Behind the space that the file has ahead of the log's end, or in the midst, nothing is passed over.
+    std::fs::write(at("audit.jsonl"), format!("{}\n{text}", " ".repeat(40_000))).unwrap();
+    assert!(!verify(state.path()).unwrap().is_sound());
+    std::fs::write(at("audit.jsonl"), all[5..].concat()).unwrap();
 
     let altered = all[3].replace("mia", "eve");
     std::fs::write(at(full[1]), [all[2], &altered, all[4]].concat()).unwrap();
@@ -206,7 +212,8 @@ fn a_checkpoint_may_be_signed_with_a_key_on_p384_and_with_none_of_another_kind()
 fn records_are_chosen_by_every_filter() {
     let state = state();
     let log = std::fs::read_to_string(state.path().join("sessiond/audit.jsonl")).unwrap();
-    let records: Vec<Record> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let records: Vec<Record> =
+        log.trim_end().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let show = || Show {
         which: Which { files: Vec::new(), state: None },
         user: None,
@@ -283,6 +290,25 @@ fn records_are_shown_once_each_and_an_instant_is_always_as_wide() {
     let numbers: Vec<u64> =
         shown.lines().map(|line| serde_json::from_str::<Record>(line).unwrap().seq).collect();
     assert_eq!((numbers, told.shown, told.unread), ((0..6).collect(), 6, 0));
+}
+
+#[test]
+fn who_follows_sees_a_record_that_is_written_over_space() {
+    let state = state();
+    let path = state.path().join("sessiond/audit.jsonl");
+    let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+    let log = || read::Log::open(vec![path.clone()]).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(60);
+    file.set_modified(long_ago).unwrap();
+    let mut seen = None;
+    assert_eq!([(); 3].map(|()| log().may_have_grown(&mut seen)), [true, false, false]);
+    let (length, end) = (file.metadata().unwrap().len(), file.metadata().unwrap().len() - 40_000);
+    std::os::unix::fs::FileExt::write_all_at(&file, b"{}\n", end).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), length);
+    // As long as another may have come within the same tick.
+    assert_eq!([(); 3].map(|()| log().may_have_grown(&mut seen)), [true; 3]);
+    file.set_modified(long_ago + Duration::from_secs(1)).unwrap();
+    assert_eq!([(); 2].map(|()| log().may_have_grown(&mut seen)), [true, false]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use levee_policy::audit::{
 use levee_session::Time;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::BorrowedFd;
 use zeroize::Zeroizing;
 
@@ -21,6 +21,10 @@ pub const FIRST_KEY: &str = "audit.first-key";
 pub const NEW: &str = "audit.new";
 /// Bytes of the state: the sealer's, and where the file begins.
 pub const SAVED: usize = Sealer::STATE + 8;
+
+/// What the file has ahead of the log's end: a record that is written over it changes neither the file's length nor where its octets lie, so a sync of it is
+/// one write of the disk. It is text, and no JSON that any program would take for a record.
+pub const SPACE: u8 = b' ';
 
 /// Octets that are kept of what a crash of the host has left in disorder: of a second, at the rates of all labels, there is far less.
 const MOST_KEPT: u64 = 16 << 20;
@@ -128,15 +132,33 @@ fn write(directory: BorrowedFd<'_>, name: &str, mode: Mode, content: &[u8]) -> R
     Ok(file)
 }
 
-/// Keeps what the log's file has from this place on, behind so many records, for the auditor. The name of the file that has it.
-pub fn keep(directory: BorrowedFd<'_>, log: &File, from: u64, records: u64) -> Result<String, AuditError> {
-    let mut rest = Vec::new();
-    let mut log = log;
-    log.seek(SeekFrom::Start(from))?;
+/// What the log's file has from this place on, but for space that was written ahead of the log; of much, the beginning.
+pub fn behind(log: &File, end: u64) -> std::io::Result<Vec<u8>> {
+    let (mut rest, mut log) = (Vec::new(), log);
+    log.seek(SeekFrom::Start(end))?;
     log.take(MOST_KEPT).read_to_end(&mut rest)?;
+    let last = rest.iter().rposition(|byte| *byte != SPACE);
+    rest.truncate(last.map_or(0, |last| last + 1));
+    Ok(rest)
+}
+
+/// Keeps this, which was behind so many records, for the auditor. The name of the file that has it.
+pub fn keep(directory: BorrowedFd<'_>, rest: &[u8], records: u64) -> Result<String, AuditError> {
     let name = format!("audit.torn-{records:020}");
-    drop(write(directory, &name, Mode::RUSR, &rest)?);
+    drop(write(directory, &name, Mode::RUSR, rest)?);
     Ok(name)
+}
+
+/// Whether there is nothing more than space that was written ahead of the log.
+fn is_space(reader: &mut impl BufRead) -> std::io::Result<bool> {
+    loop {
+        let next = reader.fill_buf()?;
+        if next.is_empty() || next.iter().any(|byte| *byte != SPACE) {
+            return Ok(next.is_empty());
+        }
+        let all = next.len();
+        reader.consume(all);
+    }
 }
 
 /// Digests of the records from this number on, out of `audit.jsonl`, whose first record has the number `base`, and of the parts
@@ -159,6 +181,9 @@ pub fn digests_from(directory: BorrowedFd<'_>, from: u64, base: u64) -> Result<V
         let mut reader = BufReader::with_capacity(1 << 16, file);
         let (mut number, mut line) = (first, Vec::new());
         while reader.by_ref().take(MAX_LINE as u64 + 1).read_until(b'\n', &mut line)? > 0 {
+            if line.last() != Some(&b'\n') {
+                break;
+            }
             if number >= from {
                 digests.push(Chain::digest(&line));
             }
@@ -201,9 +226,9 @@ pub fn catch_up(
         let number = base.saturating_add(found.lines);
         let good = line.last() == Some(&b'\n') && (number < known || sealer.catch_up(&line).is_ok());
         if !good {
-            // A crash of sessiond may leave one line in disorder at the very end; anything after it was put there. One of the host may
+            // A crash of sessiond may leave one line in disorder at the very end; anything after it, but for space, was put there. One of the host may
             // leave any of what was not synced, and not what was before it: a disk writes in an order of its own.
-            if reader.fill_buf()?.is_empty() || unsure.is_some_and(|from| number >= from) {
+            if is_space(&mut reader)? || unsure.is_some_and(|from| number >= from) {
                 break;
             }
             return Err(AuditError::Foreign("the audit log does not go on from its state"));

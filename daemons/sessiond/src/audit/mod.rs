@@ -17,7 +17,7 @@
 //! Three weights share the disk, so that no one can crowd out what matters more: notes (what needs no
 //! permission, and what anybody can cause) leave [`FOR_GRANTS`] bytes free, grants leave [`FOR_END`] for each live
 //! session, and the ends of what was granted may use all there is. The space is allocated ahead of the log's end, so that no
-//! other file on the same disk can take it.
+//! other file on the same disk can take it; up to [`WRITTEN`] of it is written, so that a record's sync is one write of the disk.
 
 mod behind;
 mod files;
@@ -27,7 +27,8 @@ use crate::auditor::Auditor;
 pub use behind::Syncer;
 pub use files::AuditError;
 use files::{
-    Found, LOG, NEW, SAVED, STATE, begin, catch_up, create, digests_from, event, has_part, keep, saved,
+    Found, LOG, NEW, SAVED, SPACE, STATE, begin, behind as left_behind, catch_up, create, digests_from,
+    event, has_part, keep, saved,
 };
 use levee_ipc::signer::{FromSigner, ToSigner};
 use levee_policy::audit::{Chain, Event, Hash, SealError, Sealer, Verdict, part_name};
@@ -43,6 +44,9 @@ use zeroize::Zeroizing;
 
 /// Bytes allocated beyond what is needed, at a time: a hundred records or more.
 const AHEAD: u64 = 64 << 10;
+
+/// Bytes of that that are written with space, at a time: some fifty records.
+const WRITTEN: u64 = 16 << 10;
 
 /// A file of so many bytes is full: at the next checkpoint another one goes on from it. All of the last one is read at a start.
 const FULL: u64 = 64 << 20;
@@ -120,6 +124,8 @@ pub struct AuditLog {
     end: u64,
     /// Bytes that the disk keeps for the log.
     allocated: u64,
+    /// Bytes of the file: from the log's end to here it has space.
+    filled: u64,
     /// Sessions whose ends need room.
     sessions: u64,
     /// Notes for which there was no room.
@@ -187,8 +193,9 @@ impl AuditLog {
         if base.saturating_add(lines) < stated {
             return Err(AuditError::Foreign("the audit log is shorter than its state says"));
         }
-        let torn = if host_failed { torn(directory, &file, end, sealer.count())? } else { None };
-        cut(&file, end)?;
+        let rest = left_behind(&file, end)?;
+        let torn = if host_failed { torn(directory, &rest, sealer.count())? } else { None };
+        let filled = cut(&file, end, &rest)?;
         rustix::fs::fsync(directory)?;
         if known.count > sealer.count() {
             return Err(AuditError::Foreign("the audit log is shorter than levee-signer has known it"));
@@ -207,6 +214,7 @@ impl AuditLog {
             full: FULL,
             end,
             allocated: 0,
+            filled,
             sessions: 0,
             lost: 0,
             unsynced: None,
@@ -329,10 +337,10 @@ impl AuditLog {
         let line = seal(&mut self.sealer, now.as_millis()).map_err(AuditError::Seal)?;
         let next = self.end + line.len() as u64;
         let written = self.reserve(next + weight.reserve(self.sessions)).and_then(|()| {
-            self.file.write_all_at(&line, self.end).map_err(|error| {
+            self.put(&line, next).map_err(|error| {
                 // Nothing of a line that failed half-way may stand behind the next one.
                 self.broken |= self.file.set_len(self.end).is_err();
-                self.allocated = 0;
+                (self.allocated, self.filled) = (0, self.end);
                 AuditError::Io(error)
             })
         });
@@ -347,6 +355,19 @@ impl AuditLog {
         self.told.push(Chain::digest(&line));
         self.unsynced.get_or_insert(now.after(LAZY));
         self.uncovered.get_or_insert(now.after(CHECKPOINT_TIME));
+        Ok(())
+    }
+
+    /// Writes a line at the log's end, over space; where there is none left, with more of it behind the line, as far as the disk keeps some for the log.
+    fn put(&mut self, line: &[u8], next: u64) -> std::io::Result<()> {
+        if next <= self.filled {
+            return self.file.write_all_at(line, self.end);
+        }
+        let space = WRITTEN.min(self.allocated.saturating_sub(next));
+        let mut both = line.to_vec();
+        both.resize(line.len().saturating_add(usize::try_from(space).unwrap_or(0)), SPACE);
+        self.file.write_all_at(&both, self.end)?;
+        self.filled = next.saturating_add(space);
         Ok(())
     }
 
@@ -460,7 +481,7 @@ impl AuditLog {
         // What was kept behind the end of the full one; if that fails, it is only not given back.
         let _ = self.file.set_len(self.end);
         (self.file, self.base) = (Arc::new(file), self.sealer.count());
-        (self.end, self.allocated) = (0, room);
+        (self.end, self.allocated, self.filled) = (0, room, 0);
         let directory = self.directory.as_fd();
         let named = renameat(directory, NEW, directory, LOG).and_then(|()| rustix::fs::fsync(directory));
         if let Err(error) = named.map_err(Into::into).and_then(|()| self.save()) {
@@ -600,25 +621,27 @@ fn sent_away(kept_back: bool) -> Event {
     }
 }
 
-/// Keeps what is behind the log's end in its file, if anything, and what is to be said of it.
-fn torn(directory: BorrowedFd<'_>, file: &File, end: u64, records: u64) -> Result<Option<Event>, AuditError> {
-    let octets = file.metadata()?.len().saturating_sub(end);
-    if octets == 0 {
+/// Keeps what is behind the log's end, if anything, and what is to be said of it.
+fn torn(directory: BorrowedFd<'_>, rest: &[u8], records: u64) -> Result<Option<Event>, AuditError> {
+    if rest.is_empty() {
         return Ok(None);
     }
-    let name = keep(directory, file, end, records)?;
+    let name = keep(directory, rest, records)?;
     let why = format!(
-        "the host went down before {octets} octets behind record {records} were on the disk whole: they are kept in {name}"
+        "the host went down before {} octets behind record {records} were on the disk whole: they are kept in {name}",
+        rest.len()
     );
     Ok(Some(event("log", Verdict::Noted, why)))
 }
 
-/// Takes away what is behind the end, if anything is: else the disk would take back what it keeps for the ends of all sessions.
-fn cut(file: &File, end: u64) -> std::io::Result<()> {
-    if file.metadata()?.len() > end {
+/// Takes away what is behind the end, if anything but space is: else the disk would take back what it keeps for the ends of all sessions. The file's length
+/// then.
+fn cut(file: &File, end: u64, rest: &[u8]) -> std::io::Result<u64> {
+    if !rest.is_empty() {
         file.set_len(end)?;
     }
-    file.sync_all()
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
 }
 
 fn shortened(event: &Event) -> Event {

@@ -1,6 +1,7 @@
 //! The log against crashes, full files and disks, and a signer that dies.
 
 use super::files::FIRST_KEY;
+use super::lengths::records;
 use super::*;
 use levee_policy::audit::{Report, Verifier};
 use std::path::Path;
@@ -190,13 +191,14 @@ fn a_record_that_is_only_written_is_on_the_disk_soon_and_a_crash_of_the_host_bef
     let mut signer = Signer(Chain::START);
     assert!(log.write(&[(Weight::Connection, lost(1))], START, true));
     let on_the_disk = std::fs::read(place.join(LOG)).unwrap();
+    let before = records(&on_the_disk).to_vec();
     assert!(log.write(&[(Weight::Connection, lost(2))], START, false));
     assert!(log.deadline().is_some_and(|due| due >= START.after(LAZY)), "nobody waits for it");
     log.sync_soon(START);
     assert!(log.deadline().is_some_and(|due| due <= START.after(Duration::from_millis(10))));
     // What is written is there if sessiond is killed, in its place; the signer is told what the disk has.
     let written = std::fs::read(place.join(LOG)).unwrap();
-    assert!(written.starts_with(&on_the_disk) && written.len() > on_the_disk.len());
+    assert!(written.starts_with(&before) && records(&written).len() > before.len());
     let state = std::fs::read(place.join(STATE)).unwrap();
     assert_eq!(open(place, FULL).unwrap().records(), 3);
     while let Some(question @ ToSigner::AuditRecords { .. }) = log.ask_signer(false, START) {
@@ -248,7 +250,7 @@ fn of_what_was_not_synced_a_crash_of_the_host_may_leave_any_part_and_the_log_goe
         let name = format!("audit.torn-{:020}", log.records());
         assert!(said.reason.contains(&name), "{said:?}");
         let kept = std::fs::read(place.join(&name)).unwrap();
-        assert_eq!(kept, all[usize::try_from(before).unwrap() + from..]);
+        assert_eq!(kept, records(&all)[usize::try_from(before).unwrap() + from..]);
         fill(&mut log, 1);
         let report = read(place).1;
         assert!(report.is_sound(), "{report:#?}");
@@ -263,7 +265,7 @@ fn after_a_crash_of_the_host_what_was_synced_must_be_there_all_the_same() {
     fill(&mut log, 4);
     let known = log.told.known();
     drop(log);
-    let whole = std::fs::read(place.join(LOG)).unwrap();
+    let whole = records(&std::fs::read(place.join(LOG)).unwrap()).to_vec();
     let lines: Vec<&[u8]> = whole.split_inclusive(|octet| *octet == b'\n').collect();
     let directory = File::open(place).unwrap();
     for changed in 0..lines.len() {
@@ -276,7 +278,7 @@ fn after_a_crash_of_the_host_what_was_synced_must_be_there_all_the_same() {
 }
 
 /// A log in `place` whose files are full after so many bytes.
-fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
+pub(super) fn open(place: &Path, full: u64) -> Result<AuditLog, AuditError> {
     open_after(place, full, Chain::START)
 }
 
@@ -287,7 +289,7 @@ pub(super) fn open_after(place: &Path, full: u64, known: Chain) -> Result<AuditL
 }
 
 /// Writes so many records and a checkpoint behind them.
-fn fill(log: &mut AuditLog, records: u64) {
+pub(super) fn fill(log: &mut AuditLog, records: u64) {
     for n in 0..records {
         assert!(log.write(&[(Weight::Grant, lost(n))], START, true));
     }
@@ -305,8 +307,10 @@ pub(super) fn read(place: &Path) -> (Vec<String>, Report) {
     names.sort();
     let mut verifier = Verifier::new(Some(first_key(place)), |_: &[u8], _: &[u8]| true);
     for name in &names {
-        for line in std::fs::read_to_string(place.join(name)).unwrap().split_inclusive('\n') {
-            verifier.line(line.as_bytes());
+        for line in
+            records(&std::fs::read(place.join(name)).unwrap()).split_inclusive(|octet| *octet == b'\n')
+        {
+            verifier.line(line);
         }
     }
     (names, verifier.finish(None))
@@ -509,7 +513,8 @@ fn notes_for_which_there_is_no_room_are_counted_and_told_once_there_is_some() {
     assert_eq!(log.alarm(), None, "there is room again");
     assert!(log.write(&[], START, true));
     assert_eq!((log.records(), log.lost), (3, 0));
-    let said = std::fs::read_to_string(place.path().join(LOG)).unwrap();
+    let said = std::fs::read(place.path().join(LOG)).unwrap();
+    let said = String::from_utf8_lossy(records(&said));
     assert!(said.lines().last().unwrap().contains("3 notes before this one"), "{said}");
     assert!(log.write(&[], START, true));
     assert_eq!(log.records(), 3, "told once");

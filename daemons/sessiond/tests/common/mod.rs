@@ -146,8 +146,10 @@ impl Site {
         key.public_key().as_ref().to_vec()
     }
 
+    /// The log's records, without the space that its file has ahead of them.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("audit.jsonl")).unwrap()
+        let file = std::fs::read_to_string(self.directory.join("audit.jsonl")).unwrap();
+        file.trim_end_matches(' ').to_owned()
     }
 }
 
