@@ -179,7 +179,22 @@ fn it_is_the_same_over_ipv6() {
 
 #[test]
 fn logging_out_ends_what_was_handed_off_or_relayed_before_it_is_acknowledged_and_every_grant_is_in_the_log() {
-    let world = up_with("modes-end", &format!("{}{DEAF}", site()));
+    ends_and_is_in_the_log("modes-end", &format!("{}{DEAF}", site()));
+}
+
+#[test]
+fn it_is_the_same_where_grants_are_written_and_synced_soon_after() {
+    let site = format!("{}{DEAF}", site());
+    let written = ["relay", "handoff"].iter().fold(site, |site, mode| {
+        let mode = format!("mode = \"{mode}\"\n");
+        site.replace(&format!("\n{mode}"), &format!("\naudit = \"written\"\n{mode}"))
+    });
+    assert_eq!(written.matches("audit = \"written\"").count(), 4);
+    ends_and_is_in_the_log("modes-soon", &written);
+}
+
+fn ends_and_is_in_the_log(name: &str, site: &str) {
+    let world = up_with(name, site);
     let mut told = Open::to(&world, 7);
     told.line();
     let mut deaf = Open::to(&world, 9);

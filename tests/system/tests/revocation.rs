@@ -138,7 +138,23 @@ fn session(world: &World) -> String {
 
 #[test]
 fn when_logout_returns_no_packet_of_the_session_passes() {
-    let (world, download) = downloading("logout", SITE);
+    nothing_passes_after_logout("logout", SITE);
+}
+
+#[test]
+fn when_logout_returns_no_packet_of_a_relayed_connection_passes() {
+    nothing_passes_after_logout("relayed", &relayed());
+}
+
+/// The site with its web service behind a mediator, whose grants are written and synced soon after.
+fn relayed() -> String {
+    let site = SITE.replace("mode = \"direct\"", "mode = \"relay\"\naudit = \"written\"");
+    assert_ne!(site, SITE);
+    site
+}
+
+fn nothing_passes_after_logout(name: &str, site: &str) {
+    let (world, download) = downloading(name, site);
     let capture = Capture::start(&world);
     let ordered = now();
     world.tpe("ws1", &["logout"]).ok();
@@ -281,7 +297,7 @@ fn a_workstation_that_has_the_list_believes_no_server_that_it_names() {
 
 #[test]
 fn when_an_operator_has_ended_a_session_no_packet_of_it_passes() {
-    let (world, download) = downloading("operator", SITE);
+    let (world, download) = downloading("operator", &relayed());
     let capture = Capture::start(&world);
     let id = session(&world);
     let ordered = now();

@@ -1,11 +1,13 @@
 //! What two labels have in common: of everything that a process is born with, nothing but what is listed here, with its reason.
 //!
-//! Needs root, python3, curl, nginx-light, iproute2, and levee's own programs (`cargo build --workspace --bins`).
+//! Needs root, python3, curl, socat, nginx-light, iproute2, and levee's own programs (`cargo build --workspace --bins`).
 
 mod shell;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::process::{Child, Stdio};
 
 use levee_system::host::{self, Process};
 use levee_system::things::{things, told};
@@ -15,20 +17,68 @@ use shell::inside;
 /// Who works at which label; the first dominates the second.
 const AT: [(&str, &str, &str); 2] = [("ws1", "ada", "SECRET//NATO,MED"), ("ws2", "mia", "CONFIDENTIAL//MED")];
 
+/// A process for each connection, which stays as long as that does.
+const HELD: &str = r#"
+[[service]]
+name = "held"
+port = 7
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "handoff"
+audit = "written"
+command = ["/bin/cat"]
+"#;
+
+/// With each way for a connection to reach its service: directly, relayed, handed off.
 fn site(name: &str) -> String {
-    let small = include_str!("../../../conf/small/site.toml");
-    small.replace("\"harbour\"", &format!("\"{name}\"")) + &shell::site("")
+    let small = include_str!("../../../conf/small/site.toml").replace("\"harbour\"", &format!("\"{name}\""));
+    let relayed = small.replace("mode = \"direct\"", "mode = \"relay\"\naudit = \"written\"");
+    assert_ne!(relayed, small);
+    relayed + HELD + &shell::site("")
 }
 
-fn up(name: &str) -> World {
+/// A server at which somebody works at each label.
+struct Up {
+    world: World,
+    /// Who holds a connection that was handed off.
+    holders: Vec<Child>,
+}
+
+impl std::ops::Deref for Up {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        for holder in &mut self.holders {
+            let _ = holder.kill();
+            let _ = holder.wait();
+        }
+    }
+}
+
+fn up(name: &str) -> Up {
     let world = World::up(name, &site(&format!("port-{name}")), &["ws1", "ws2"]);
+    let mut holders = Vec::new();
     for (workstation, user, label) in AT {
         world.login(workstation, user).ok();
         world.level(workstation, label).ok();
         world.fetch(workstation, "http://www.harbour.example/").ok();
         assert_eq!(inside(&world, workstation, "print(1 + 1)").trim(), "2");
+        let mut held = world.inside(workstation, &["socat", "-", "TCP:www.harbour.example:7"]);
+        let mut holder = held.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start socat");
+        let said = b"a connection that stays\n";
+        holder.stdin.as_mut().expect("standard input").write_all(said).expect("say something");
+        let mut back = vec![0; said.len()];
+        holder.stdout.as_mut().expect("standard output").read_exact(&mut back).expect("it comes back");
+        assert_eq!(back, said);
+        holders.push(holder);
     }
-    world
+    Up { world, holders }
 }
 
 /// The two labels' programs at once, each told when to begin.
@@ -139,7 +189,16 @@ fn placed(world: &World) -> Vec<Placed> {
     for (_, _, label) in AT {
         let names: Vec<&str> =
             found.iter().filter(|p| p.label == label).map(|p| p.process.name.as_str()).collect();
-        for name in ["levee-init", "levee-vault", "levee-logger", "levee-upflow", "nginx", "python3"] {
+        for name in [
+            "levee-init",
+            "levee-vault",
+            "levee-mediator",
+            "levee-logger",
+            "levee-upflow",
+            "nginx",
+            "cat",
+            "python3",
+        ] {
             assert!(names.contains(&name), "no {name} at {label}: {names:?}");
         }
     }
@@ -233,6 +292,9 @@ fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_sessio
     let inside: BTreeMap<u32, &Placed> = inside.collect();
     let theirs = above.iter().chain(&below).filter(|(pid, _)| inside.contains_key(pid));
     let sockets = told("sockets.py", theirs.map(|(pid, fd)| format!("{pid} {fd}\n")).collect());
+    let mediators = all.iter().filter(|one| one.process.name == "levee-mediator");
+    let between: BTreeMap<&str, String> =
+        mediators.map(|one| (one.label, one.process.namespace("net"))).collect();
     let mut seen = 0;
     for line in sockets.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -240,13 +302,15 @@ fn no_two_labels_have_an_open_file_an_inode_a_mount_a_namespace_a_group_a_sessio
         // Of one that has ended meanwhile nothing is known.
         let Ok(network) = network else { continue };
         let of = inside[&words[0].parse::<u32>().expect("a number")];
-        assert_eq!(
-            text(&network),
-            format!("net:[{}]", words[2]),
-            "descriptor {} of {} at {}",
+        // Or of the network between the label's mediator and the daemons that it relays to, where a listener of theirs can accept and nothing else.
+        let networks = [Some(text(&network)), between.get(of.label).cloned()];
+        assert!(
+            networks.contains(&Some(format!("net:[{}]", words[2]))),
+            "descriptor {} of {} at {} is of the network {}, and not of {networks:?}",
             words[1],
             of.process.name,
-            of.label
+            of.label,
+            words[2]
         );
         seen += 1;
     }
