@@ -27,8 +27,7 @@ use levee_ipc::{Received, Secret, SendError};
 use levee_policy::site::Suites;
 use levee_policy::{DomainName, PpkId, SiteName};
 use levee_session::SessionId;
-use levee_sys::signals::Signals;
-use levee_sys::udp::SteeringKey;
+use levee_sys::{power, signals::Signals, udp::SteeringKey};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -502,8 +501,9 @@ impl Workstation {
         let network = behind.map_or_else(Network::new, |behind| behind.network(&label));
         let network = network.map_err(|e| Fatal::new("make the session's network", e))?;
         let session = Session::start(open, &self.options, &self.uids, network, outer, &self.steering)?;
-        let key = Key::at(Role::Vault, &label);
-        let start = Start::new(key, SLOT, &self.uids, &self.options, &session.logs);
+        let start = Start::new(Key::at(Role::Vault, &label), SLOT, &self.uids, &self.options, &session.logs);
+        // Who looks for more packets before sleeping takes a processor's time; a battery is not to pay for it.
+        let start = Start { arguments: if power::on_battery() { &["--poll", "0"] } else { &[] }, ..start };
         let vault = Process::start_as::<VaultPart>(start).map_err(|e| Fatal::new("start the vault", e))?;
         let handed = |e: SendError| Fatal::new("hand the vault its descriptors", e);
         vault.give(VaultPart::Tun { mtu: session.mtu }, &session.tun).map_err(handed)?;

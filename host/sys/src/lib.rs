@@ -25,6 +25,7 @@ pub mod ns;
 pub mod pidfd;
 pub mod pipe;
 pub mod ports;
+pub mod power;
 pub mod reach;
 pub mod sandbox;
 pub mod seccomp;

@@ -185,7 +185,8 @@ pub(super) const VAULT: Section = Section {
             "poll",
             "a time from \"0us\" to \"10ms\"",
             "\"100us\"",
-            "A vault looks for more packets at most this long before it sleeps, only while they come so soon and nobody else wants the processor. \"0us\": never.",
+            "A vault looks for more packets at most this long before it sleeps, only while they come so soon and nobody else wants the processor. \"0us\": never. It is for the \
+             server's; a workstation's has the default, and never looks while the workstation lives on a battery.",
         ),
         may(
             "workers",
@@ -381,7 +382,7 @@ pub(super) const SERVICE: Section = Section {
             "\"synced\" or \"written\"",
             "\"synced\"",
             "With \"relay\" or \"handoff\": when a connection goes on. \"synced\": its record is on the disk. \"written\": its record is written, and on the \
-             disk within 10 ms; a crash of the host may lose that much, and the log then says so.",
+             disk within 10 ms, or with a sync that everybody waits for where the disk takes more than 5 for one; a crash of the host may lose that much, and the log then says so.",
         ),
         may("program", "\"nginx\"", "`command` stands instead", "A program that levee configures itself."),
         may(

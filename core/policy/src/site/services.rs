@@ -54,7 +54,7 @@ pub enum Recorded {
     /// When it is on the disk.
     #[default]
     Synced,
-    /// When it is written, in its order; it is on the disk within 10 ms. A crash of the host may lose that much, and the log then
+    /// When it is written, in its order; it is on the disk within 10 ms, where the disk syncs in 5. A crash of the host may lose that much, and the log then
     /// says so; a crash of levee loses nothing.
     Written,
 }
