@@ -185,8 +185,7 @@ pub(super) const VAULT: Section = Section {
             "poll",
             "a time from \"0us\" to \"10ms\"",
             "\"100us\"",
-            "A vault looks for more packets at most this long before it sleeps, only while they come so soon and nobody else wants the processor. \"0us\": never. It is for the \
-             server's; a workstation's has the default, and never looks while the workstation lives on a battery.",
+            "A vault looks for more packets at most this long before it sleeps, only while they come so soon and nobody else wants the processor. \"0us\": never. It is for the server's; a workstation's has the default, and never looks while the workstation lives on a battery.",
         ),
         may(
             "workers",
