@@ -68,12 +68,9 @@ fn dropped(world: &World, why: &str) -> u64 {
     counters.get(&format!("dropped from ship0: {why}")).and_then(serde_json::Value::as_u64).unwrap_or(0)
 }
 
-#[test]
-fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_none() {
-    let site = SITE
-        .replace("\"10.80.0.1\"", "[\"10.80.0.1\", \"fd80::1\"]")
-        .replace("\"10.80.1.0/24\"", "[\"10.80.1.0/24\", \"fd80:1::/64\"]");
-    let mut world = World::new("labelled", &format!("{site}{NETWORK}"), &["ship"]);
+/// A server with the labelled network, not started yet, and a host on it.
+fn labelled_ship(name: &str, site: &str) -> World {
+    let world = World::new(name, &format!("{site}{NETWORK}"), &["ship"]);
     let ship = world.namespace("ship");
     world
         .server_sh("ip", &["link", "add", "ship0", "type", "veth", "peer", "name", "eth0", "netns", &ship])
@@ -81,6 +78,15 @@ fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_non
     // Nobody but the probe speaks there: what the kernel says by itself would be counted, too.
     world.outside("ship", "sh", &["-c", "echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6"]).ok();
     world.outside("ship", "ip", &["link", "set", "eth0", "up"]).ok();
+    world
+}
+
+#[test]
+fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_none() {
+    let site = SITE
+        .replace("\"10.80.0.1\"", "[\"10.80.0.1\", \"fd80::1\"]")
+        .replace("\"10.80.1.0/24\"", "[\"10.80.1.0/24\", \"fd80:1::/64\"]");
+    let mut world = labelled_ship("labelled", &site);
     world.start_server();
     let host = |world: &World, arguments: &[&str]| {
         world.outside("ship", "python3", &[&["-c", PEER], arguments].concat()).out
@@ -154,4 +160,63 @@ fn each_packet_of_a_labelled_network_reaches_the_compartment_of_its_label_or_non
     let mounts = sh("cat", &["/proc/self/mounts"]).ok();
     let run = world.path("run");
     assert!(!mounts.contains(run.to_str().expect("UTF-8")), "something is left mounted in {}", run.display());
+}
+
+/// In the place of the web service: a program that writes the other label into whatever it sends, by each way that a socket has, and answers with what it
+/// was told of that.
+const FORGER: &str = r#"software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import os,selectors,socket
+FOUR=bytes.fromhex("860a00000010010400020000")
+SIX=bytes.fromhex("0001"+"0708000000100002bfd9"+"01020000")
+HOPS=54
+def told(act):
+    try: act(); return "done"
+    except OSError as e: return os.strerror(e.errno).replace(" ","-")
+def ways(s, six):
+    if six: return [lambda: s.setsockopt(41,HOPS,SIX), lambda: s.setsockopt(41,6,b""), lambda: s.sendmsg([b""],[(41,HOPS,SIX)])]
+    return [lambda: s.setsockopt(0,4,FOUR), lambda: s.setsockopt(0,4,b""), lambda: s.sendmsg([b""],[(0,7,FOUR)])]
+all=selectors.DefaultSelector()
+for n in range(3, 3+int(os.environ["LISTEN_FDS"])):
+    l=socket.socket(fileno=n); l.setblocking(True)
+    six=l.family==socket.AF_INET6
+    all.register(l, 1, (six, [told(way) for way in ways(l, six)]))
+while True:
+    for key,_ in all.select():
+        six,before=key.data
+        c,_=key.fileobj.accept()
+        try:
+            c.recv(65536)
+            said=" ".join(before+[told(way) for way in ways(c, six)])+" "+told(lambda: socket.socket(socket.AF_INET,socket.SOCK_RAW,255))
+            page="<h1>"+os.environ["LEVEE_LABEL"]+"</h1> told "+said+"\n"
+            c.sendall(f"HTTP/1.0 200 OK\r\nContent-Length: {len(page)}\r\n\r\n{page}".encode())
+            c.close()
+        except OSError: pass
+''']"#;
+
+#[test]
+fn a_service_that_writes_another_label_into_what_it_sends_is_heard_at_its_own_alone() {
+    let site = SITE
+        .replace("\"10.80.0.1\"", "[\"10.80.0.1\", \"fd80::1\"]")
+        .replace("\"10.80.1.0/24\"", "[\"10.80.1.0/24\", \"fd80:1::/64\"]")
+        .replace("program = \"nginx\"", FORGER)
+        .replace(
+            "uploads = true # people may write documents by HTTP (PUT, DELETE, MKCOL, COPY, MOVE)\n",
+            "",
+        );
+    assert!(site.contains("told ") && !site.contains("uploads = true"));
+    let mut world = labelled_ship("forged", &site);
+    world.start_server();
+    for (version, option) in ["4", "6"].into_iter().zip(SECRET) {
+        let mut said = String::new();
+        eventually(Duration::from_secs(40), "the host gets the service's answer", || {
+            said = world.outside("ship", "python3", &["-c", PEER, version, "get", option]).out;
+            said.contains("<h1>SECRET</h1>")
+        });
+        assert_eq!(said.lines().last(), Some(format!("labels {option}").as_str()), "{said}");
+        let told = said.lines().find_map(|line| line.split_once(" told ")).expect("what it was told").1;
+        println!("{version}: {told}");
+        assert_eq!(told.split_whitespace().count(), 7, "{told}");
+        assert!(told.ends_with(" Operation-not-permitted"), "no packet of its own making: {told}");
+    }
 }
