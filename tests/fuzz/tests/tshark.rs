@@ -67,7 +67,7 @@ fn read(packets: &[Vec<u8>], fields: &[&str]) -> Vec<String> {
 fn tshark_reads_in_every_packet_the_label_that_was_meant_and_complains_of_none() {
     let label = Label::confidential(1, CategorySet::from_numbers([0, 1, 2, 9]).unwrap());
     let mut packets = Vec::new();
-    for form in [TagForm::Bitmap, TagForm::Enumerated, TagForm::Ranged] {
+    for form in [TagForm::Bitmap, TagForm::Enumerated, TagForm::Ranged, TagForm::Permissive] {
         let domain = Domain::new(16, form, [(1, 5)], (0..10).map(|n| (n, n))).unwrap();
         let mut filter = Filter::new(domain, Range::single(label.clone()));
         packets.push(filter.send(&label, &datagram(4), MTU).unwrap());
@@ -75,6 +75,7 @@ fn tshark_reads_in_every_packet_the_label_that_was_meant_and_complains_of_none()
     }
     let fields = [
         "ip.cipso.doi",
+        "ip.cipso.tag_type",
         "ip.cipso.sensitivity_level",
         "ip.cipso.categories",
         "ip.checksum.status",
@@ -85,9 +86,11 @@ fn tshark_reads_in_every_packet_the_label_that_was_meant_and_complains_of_none()
         "_ws.expert.message",
     ];
     let mut expected = String::new();
-    for categories in ["0,1,2,9", "0,1,2,9", "9,2-0"] {
-        writeln!(expected, "16\t5\t{categories}\t1\t\t\t\t9\t").unwrap();
-        writeln!(expected, "\t\t\t\t16\t5\te0400000\t9\t").unwrap();
+    // Of tag 6 it tells no more than that it is one.
+    for (tag, level, categories) in [(1, "5", "0,1,2,9"), (2, "5", "0,1,2,9"), (5, "5", "9,2-0"), (6, "", "")]
+    {
+        writeln!(expected, "16\t{tag}\t{level}\t{categories}\t1\t\t\t\t9\t").unwrap();
+        writeln!(expected, "\t\t\t\t\t16\t5\te0400000\t9\t").unwrap();
     }
     assert_eq!(read(&packets, &fields), expected.lines().collect::<Vec<_>>());
 }
