@@ -31,7 +31,7 @@ use levee_session::SessionId;
 use levee_tls::SignerHandle;
 pub use link::unwelcome;
 use link::{Heard, Link};
-use people::People;
+use people::{Asked, People};
 pub use seat::Seat;
 pub use start::serve;
 use std::collections::{BTreeMap, VecDeque};
@@ -196,15 +196,18 @@ impl Agent {
                 self.let_out(ticket, status)?;
                 self.settle()?;
             }
-            while let Some((person, program)) = self.people.next_import() {
-                self.let_in(person, program)?;
-                self.settle()?;
-            }
-            while let Some((person, command)) = self.people.next_command() {
-                self.person = Some(person);
-                let answer = self.carry_out(command);
-                self.person = None;
-                self.people.answer(person, &answer?);
+            while !self.stop
+                && let Some((person, asked)) = self.people.next_asked()
+            {
+                match asked {
+                    Asked::Import(program) => self.let_in(person, program)?,
+                    Asked::Command(command) => {
+                        self.person = Some(person);
+                        let answer = self.carry_out(command);
+                        self.person = None;
+                        self.people.answer(person, &answer?);
+                    }
+                }
                 self.settle()?;
             }
         }
