@@ -115,8 +115,10 @@ pub struct Daemon {
     held: BTreeSet<ClientId>,
     /// Where redundant stacks disagree: when the next record may be written, and about how many packets it will be.
     alarms: BTreeMap<LabelName, (Time, u64)>,
-    /// By its fingerprint each certificate that one of the site's hosts has shown on the trusted path: whose, and its serial number.
-    certificates: BTreeMap<[u8; 32], (HostName, Vec<u8>)>,
+    /// By its fingerprint each certificate that one of the site's hosts has shown on the trusted path.
+    certificates: BTreeMap<[u8; 32], Certificate>,
+    /// The last moment of the first of them that ends.
+    certificate_ends: Option<Time>,
     devices: Devices,
     pub(crate) rates: Rates,
     next_client: u64,
@@ -127,6 +129,14 @@ pub struct Daemon {
     /// What the log knows of what others write.
     known: Known,
     site_digest: Digest,
+}
+
+/// A certificate that a host has shown.
+struct Certificate {
+    device: HostName,
+    serial: Vec<u8>,
+    /// The last moment at which it is good.
+    end: Time,
 }
 
 /// Who can be heard.
@@ -209,6 +219,7 @@ impl Daemon {
             held: BTreeSet::new(),
             alarms: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            certificate_ends: None,
             devices,
             rates: Rates::default(),
             next_client: 0,
@@ -281,6 +292,7 @@ impl Daemon {
             Some(self.clock.now().after(self.away.due())),
             self.alarms.values().filter(|(_, untold)| *untold > 0).map(|(due, _)| *due).min(),
             self.keyer_due,
+            self.certificate_ends,
         ];
         let limit = self.clock.until(deadlines);
         for (source, can) in self.events.wait(limit)? {
@@ -318,6 +330,7 @@ impl Daemon {
         }
         self.raise_alarms();
         self.see_to_keyer();
+        self.see_to_certificates();
         if self.notes.due().is_some_and(|due| due <= now) {
             self.pending.note(self.notes.take(false, now));
         }

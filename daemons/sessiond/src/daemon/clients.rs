@@ -1,6 +1,6 @@
 //! Trusted paths: who is at the other end, what they ask, and what they are answered.
 
-use super::{Daemon, Source};
+use super::{Certificate, Daemon, Source};
 use crate::convert;
 use crate::known::{Subject, digest_of};
 use crate::passwords::{self, Job, Seen};
@@ -12,7 +12,7 @@ use levee_ipc::warden::Role;
 use levee_ipc::{Channel, Received, Secret, client};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, UserName};
-use levee_session::{ClientId, Event, RefusalKind, Reply, Request, SessionId, Verified};
+use levee_session::{ClientId, Event, RefusalKind, Reply, Request, SessionId, Time, Verified};
 use std::collections::BTreeSet;
 use zeroize::Zeroizing;
 
@@ -184,11 +184,14 @@ impl Daemon {
         let Some(client) = self.clients.get_mut(&id) else { return };
         match proved {
             Ok(passport) => {
-                let Passport { device, serial, fingerprint, .. } = passport;
+                let Passport { device, serial, fingerprint, not_after, .. } = passport;
                 client.shown = Shown::Device(device.clone(), serial.clone());
                 client.link.send(client::Reply::Alive);
                 if self.site.host(&device).is_some() {
-                    self.certificates.insert(fingerprint, (device.clone(), serial));
+                    let end = Time::from_millis(not_after.saturating_mul(1_000));
+                    let shown = Certificate { device: device.clone(), serial, end };
+                    self.certificates.insert(fingerprint, shown);
+                    self.certificate_ends = Some(self.certificate_ends.map_or(end, |first| first.min(end)));
                 }
                 self.handle(Event::Hello { client: id, device, fingerprint });
             }
