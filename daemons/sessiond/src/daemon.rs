@@ -111,6 +111,8 @@ pub struct Daemon {
     pub(crate) prices: Prices,
     signer: Outbox<ToSigner>,
     clients: BTreeMap<ClientId, Client>,
+    /// Those that have not shown whose they are; the oldest has the lowest number.
+    unshown: BTreeSet<ClientId>,
     /// Clients that are not heard until they have been answered, and have taken the answer.
     held: BTreeSet<ClientId>,
     /// Where redundant stacks disagree: when the next record may be written, and about how many packets it will be.
@@ -216,6 +218,7 @@ impl Daemon {
             prices,
             signer: Outbox::new(),
             clients: BTreeMap::new(),
+            unshown: BTreeSet::new(),
             held: BTreeSet::new(),
             alarms: BTreeMap::new(),
             certificates: BTreeMap::new(),

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use levee_hostile::{Flood, MOST, flood, resident};
 use levee_ipc::Channel;
-use levee_ipc::client::{ChildToSessiond, Dropped, Request, TpsToSessiond};
+use levee_ipc::client::{ChildToSessiond, Dropped, Reply, Request, TpsToSessiond};
 use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::mediator::{self, MediatorToSessiond};
@@ -163,4 +163,26 @@ fn a_guards_process_has_no_more_recorded_than_twice_what_the_site_lets_pass_howe
     }
     let recorded = world.place.log().matches("\"action\":\"pass\"").count();
     assert_eq!((passed, recorded), (20, 20));
+}
+
+#[test]
+fn trusted_paths_that_show_no_device_keep_nobody_who_shows_one_away() {
+    let world = World::start(Site::new());
+    let known = world.connect("ws1");
+    // A host with a certificate begins as many as it likes, from as many addresses, and says no more than it must.
+    let unshown: Vec<(Client, [u8; 32])> = (0..1_200)
+        .map(|_| {
+            let child = world.child();
+            let nonce = child.challenge([3; 32]);
+            (child, nonce)
+        })
+        .collect();
+    // Of 1,200 the 1,024 newest are there.
+    for (at, goes_on) in [(0, false), (175, false), (176, true), (1_199, true)] {
+        let (child, nonce) = &unshown[at];
+        let proof = world.place.devices.proof("ws2", nonce, &[3; 32]);
+        let proved = child.call_quietly(Request::Prove(Box::new(proof)));
+        assert_eq!(matches!(proved, Some(Reply::Alive)), goes_on, "{at}: {proved:?}");
+    }
+    known.sign_on("ada", ADA);
 }

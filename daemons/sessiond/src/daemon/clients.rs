@@ -18,6 +18,9 @@ use zeroize::Zeroizing;
 
 /// The most trusted paths at a time, in all: 10,000 sessions, and some that come back before their old path is known to be gone.
 const MAX_CLIENTS: usize = 12_288;
+/// Of these, so many that have not shown whose they are: a device that has shows it in two turns, and has eight at most. Beyond that the
+/// oldest gives way.
+const MAX_UNSHOWN: usize = 1_024;
 
 /// The most causes in one message of the trusted path's server.
 const MAX_DROPPED: usize = 512;
@@ -77,6 +80,13 @@ impl Daemon {
                         let mut link = Outbox::with(Bound::ANSWERS);
                         if link.replace(Channel::from_fd(fd), &mut self.events, Source::Client(id)).is_ok() {
                             self.clients.insert(id, Client { link, shown: Shown::Nothing, kept: None });
+                            self.unshown.insert(id);
+                        }
+                        if self.unshown.len() > MAX_UNSHOWN
+                            && let Some(oldest) = self.unshown.pop_first()
+                        {
+                            self.counts.add_many("a trusted path that does not show whose it is", 1, now);
+                            self.drop_client(oldest);
                         }
                     }
                 }
@@ -186,6 +196,7 @@ impl Daemon {
             Ok(passport) => {
                 let Passport { device, serial, fingerprint, not_after, .. } = passport;
                 client.shown = Shown::Device(device.clone(), serial.clone());
+                self.unshown.remove(&id);
                 client.link.send(client::Reply::Alive);
                 if self.site.host(&device).is_some() {
                     let end = Time::from_millis(not_after.saturating_mul(1_000));
@@ -264,6 +275,7 @@ impl Daemon {
     }
 
     pub(super) fn drop_client(&mut self, id: ClientId) {
+        self.unshown.remove(&id);
         if self.clients.remove(&id).is_some() {
             self.handle(Event::Gone(id));
         }
