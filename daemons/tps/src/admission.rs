@@ -119,6 +119,11 @@ impl Group {
         (self.waiting.len(), Reverse(self.waiting.first().copied()))
     }
 
+    /// How many are in a handshake, and since when, likewise.
+    fn handshaking(&self) -> (usize, Reverse<Option<(Instant, Client)>>) {
+        (self.handshakes.len(), Reverse(self.handshakes.first().copied()))
+    }
+
     fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.handshakes.is_empty() && self.up == 0
     }
@@ -261,8 +266,8 @@ impl Admission {
         let crowded = if group.handshakes.len() >= self.limits.handshakes.0 {
             Some(group)
         } else if self.all.handshakes.len() >= self.limits.handshakes.1 {
-            let largest = self.networks.values().max_by_key(|network| network.all.handshakes.len())?;
-            largest.sources.values().max_by_key(|group| group.handshakes.len())
+            let largest = self.networks.values().max_by_key(|network| network.all.handshaking())?;
+            largest.sources.values().max_by_key(|group| group.handshaking())
         } else {
             None
         };
@@ -433,12 +438,17 @@ mod tests {
             admission.ready(most);
             assert_eq!(admission.next(now), Some((None, most)));
         }
-        // Where all are of networks of their own, who has waited longest gives way, and not who comes.
+        // Where all are of networks of their own, who has waited longest gives way, and not who comes; so in the handshake.
         let mut admission = Admission::new(Limits::default());
         for client in 0..=most {
             let network = IpAddr::from([0x2001, u16::try_from(client).unwrap(), 0, 0, 0, 0, 0, 1]);
             assert_eq!(admission.connected(client, Source::of(network), now), (client == most).then_some(0));
+            admission.ready(client);
         }
+        let most = Limits::default().handshakes.1;
+        let first: Vec<_> = (0..most).map(|_| admission.next(now).unwrap().1).collect();
+        let later = now + Limits::default().grace;
+        assert_eq!(admission.next(later).unwrap().0, Some(first[0]));
     }
 
     #[test]
