@@ -105,7 +105,7 @@ impl Migrate {
     fn migrate(&self) -> Result<Done, String> {
         let site = site::read(&self.site)?;
         let state = site::state(self.state.as_deref(), site.name());
-        let _alone = alone(&state)?;
+        let _alone = (alone(&state)?, state.is_dir().then(|| pin::alone(&state)).transpose()?);
         let pin = Pin::read(&state)?.ok_or_else(|| {
             format!("{} is not there: nothing is known of the state's labels", pin::path(&state).display())
         })?;
