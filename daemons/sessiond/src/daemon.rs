@@ -113,6 +113,8 @@ pub struct Daemon {
     clients: BTreeMap<ClientId, Client>,
     /// Those that have not shown whose they are; the oldest has the lowest number.
     unshown: BTreeSet<ClientId>,
+    /// How many have shown it in this turn.
+    proofs: usize,
     /// Clients that are not heard until they have been answered, and have taken the answer.
     held: BTreeSet<ClientId>,
     /// Where redundant stacks disagree: when the next record may be written, and about how many packets it will be.
@@ -211,7 +213,7 @@ impl Daemon {
             withdrawals: Vec::new(),
             store,
             passwords,
-            tps: Outbox::new(),
+            tps: Outbox::of_one(),
             keyer: Outbox::new(),
             keyer_due: None,
             passes: Passes::default(),
@@ -219,6 +221,7 @@ impl Daemon {
             signer: Outbox::new(),
             clients: BTreeMap::new(),
             unshown: BTreeSet::new(),
+            proofs: 0,
             held: BTreeSet::new(),
             alarms: BTreeMap::new(),
             certificates: BTreeMap::new(),
@@ -298,6 +301,7 @@ impl Daemon {
             self.certificate_ends,
         ];
         let limit = self.clock.until(deadlines);
+        self.proofs = 0;
         for (source, can) in self.events.wait(limit)? {
             match source {
                 Source::Warden => {

@@ -21,6 +21,8 @@ const MAX_CLIENTS: usize = 12_288;
 /// Of these, so many that have not shown whose they are: a device that has shows it in two turns, and has eight at most. Beyond that the
 /// oldest gives way.
 const MAX_UNSHOWN: usize = 1_024;
+/// So many show it in a turn, each by two signatures: everybody else is heard in between.
+const PROOFS: usize = 16;
 
 /// The most causes in one message of the trusted path's server.
 const MAX_DROPPED: usize = 512;
@@ -145,6 +147,10 @@ impl Daemon {
         for _ in 0..TURN {
             let waits = self.waits(id);
             let Some(client) = self.clients.get_mut(&id) else { return };
+            if matches!(client.shown, Shown::Asked { .. }) && self.proofs >= PROOFS {
+                // The kernel says of it again in the next turn.
+                return;
+            }
             if waits {
                 // It is not read, and so held back; that it is gone is seen anyhow.
                 if can.gone {
@@ -190,6 +196,7 @@ impl Daemon {
     /// A device shows who it is; whoever holds the channel has no say in that.
     fn hear_proof(&mut self, id: ClientId, proof: Proof, nonce: &[u8; 32], exporter: &[u8; 32]) {
         let now = self.clock.now();
+        self.proofs += 1;
         let proved = self.devices.prove(proof, nonce, exporter, now);
         let Some(client) = self.clients.get_mut(&id) else { return };
         match proved {
