@@ -2,6 +2,7 @@
 
 mod world;
 
+use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, MAX_CARRIED, Output};
 use levee_ipc::{Channel, Secret};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -182,4 +183,22 @@ fn who_has_files_carried_in_without_a_pause_keeps_other_commands_waiting_for_one
     }
     goes_on.store(false, Ordering::Relaxed);
     ill.into_iter().for_each(|one| one.join().unwrap());
+}
+
+#[test]
+fn what_is_to_be_carried_in_without_a_session_is_not_carried_into_one_that_is_being_opened() {
+    let world = World::new();
+    world.log_in();
+    let file = memfd_create("file", MemfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&file, b"text").unwrap();
+    let agent = [world.agent.pid.as_raw_nonzero().get().unsigned_abs()];
+    signal(&agent, Signal::STOP);
+    let (level, person) = (connected(&world.socket), connected(&world.socket));
+    level.send(&Command::Level("SECRET".parse().unwrap(), None)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    person.send_with(&run(Input::Import), &[file.as_fd()]).unwrap();
+    signal(&agent, Signal::CONT);
+    let answer = person.recv::<Answer>().unwrap().message;
+    assert!(matches!(answer, Answer::Refused { kind: RefusalKind::NoSession, .. }), "{answer:?}");
+    assert!(matches!(level.recv::<Answer>().unwrap().message, Answer::Opened(_)));
 }

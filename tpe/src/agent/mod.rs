@@ -21,7 +21,7 @@ use carry::Spool;
 use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden};
 use levee_ipc::client::{Login, Reached, Reply};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
-use levee_ipc::tpe::{Answer, Session};
+use levee_ipc::tpe::{Answer, Input, Session};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
@@ -378,7 +378,12 @@ impl Agent {
             }
             people::Wish::Run { person, program } => {
                 self.link.used();
-                if let Err((kind, reason)) = self.start_program(person, program, None) {
+                // What is asked for without a session is for none that comes later.
+                let started = match program.input {
+                    Input::Import => self.runs_programs().map(|()| self.people.import(person, program)),
+                    _ => self.start_program(person, program, None),
+                };
+                if let Err((kind, reason)) = started {
                     self.people.answer(person, &Answer::Refused { kind, reason });
                 }
             }

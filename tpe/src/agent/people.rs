@@ -228,6 +228,11 @@ impl People {
         asked.remove(at)
     }
 
+    /// A program's standard input is to be recorded before it starts, in its turn.
+    pub fn import(&mut self, person: Person, program: Program) {
+        self.asked.push_back((person, Asked::Import(program)));
+    }
+
     /// Whether a person still waits for an answer.
     pub fn is_here(&self, person: Person) -> bool {
         self.connections.contains_key(&person)
@@ -326,11 +331,7 @@ impl People {
                     // A person's number is never used twice, so it serves as its program's ticket too.
                     *stage = Stage::Running(person);
                     let program = Program { argv, env, input, output, terminal: fds.pop() };
-                    if input == Input::Import {
-                        self.asked.push_back((person, Asked::Import(program)));
-                    } else {
-                        wishes.push(Wish::Run { person, program });
-                    }
+                    wishes.push(Wish::Run { person, program });
                 }
                 (Stage::Running(ticket), Command::Signal(signal)) => {
                     wishes.push(Wish::Signal { ticket: *ticket, signal });
