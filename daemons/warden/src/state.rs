@@ -51,17 +51,11 @@ pub const TPE: &str = "tpe.sock";
 pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
     let step = format!("read the site file {}", path.display());
     let text = std::fs::read_to_string(path).map_err(|e| Fatal::new(&step, e))?;
-    match Site::parse(&text) {
-        Ok(site) => Ok((text, site)),
-        Err(problems) => Err(Fatal::new(
-            step,
-            format!(
-                "{} problems; `levee check {}` shows each with its remedy",
-                problems.len(),
-                path.display()
-            ),
-        )),
-    }
+    let site = Site::parse(&text).map_err(|problems| {
+        let (count, shown) = (problems.len(), path.display());
+        Fatal::new(step, format!("{count} problems; `levee check {shown}` shows each with its remedy"))
+    })?;
+    Ok((text, site))
 }
 
 /// That a run directory and a state directory are this warden's, as long as this value lives.
