@@ -28,6 +28,9 @@ pub struct Pin {
     /// A migration that has begun: which images have which names after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moving: Vec<(String, String)>,
+    /// And which directories of partitions' stores, a label's each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<(String, String)>,
     /// All that move have names of the migration's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub halfway: bool,
@@ -100,7 +103,8 @@ impl Pin {
     /// Of a state that has only this.
     pub fn of(site: &Site) -> Self {
         let name = site.name().to_string();
-        Self { site: name, moving: Vec::new(), halfway: false, lattices: vec![Lattice::of(site)] }
+        let (moving, partitions) = (Vec::new(), Vec::new());
+        Self { site: name, moving, partitions, halfway: false, lattices: vec![Lattice::of(site)] }
     }
 
     /// What a state directory has; none where nothing has been pinned.
@@ -134,10 +138,15 @@ impl Pin {
         write().map_err(|e| format!("{}: {e}", path.display()))
     }
 
+    /// Whether a migration has begun.
+    pub fn is_moving(&self) -> bool {
+        !(self.moving.is_empty() && self.partitions.is_empty())
+    }
+
     /// What of a site does not fit it, each with what to do.
     pub fn misfits(&self, site: &Site) -> Vec<(String, String)> {
         let mut all = Vec::new();
-        if !self.moving.is_empty() {
+        if self.is_moving() {
             let what = "`levee state migrate` was interrupted".to_owned();
             all.push((what, "run it again with the same site file".to_owned()));
         }
