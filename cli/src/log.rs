@@ -146,7 +146,7 @@ impl Followed {
     }
 }
 
-/// Both files of a log, older lines first.
+/// Both files of a log, older lines first. Who writes them leaves nothing in them that a terminal obeys; taken over, by what it reads, it may.
 fn read(directory: &Path) -> std::io::Result<String> {
     let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -158,7 +158,8 @@ fn read(directory: &Path) -> std::io::Result<String> {
     for (_, path) in files {
         File::open(path)?.take(MOST).read_to_end(&mut text)?;
     }
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.split('\n').map(output::shown).collect::<Vec<_>>().join("\n"))
 }
 
 /// What of `now` was not in `before`: a file that became full meanwhile has taken lines off its beginning. What is in a line has no say in where that
@@ -180,6 +181,22 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         fs::write(directory.path().join("0.log"), "three\n").unwrap();
         assert_eq!(read(directory.path()).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn a_logger_that_is_taken_over_steers_no_terminal() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = |text: &[u8]| fs::write(directory.path().join("0.log"), text).unwrap();
+        log(b"one\n\x1b]52;c;cm0gLXJm\x07\x9b2J\xe2\x80\xae two\n");
+        let mut followed = Followed::from_now(directory.path().into());
+        let shown = followed.shown.clone();
+        assert!(shown.starts_with("one\n") && shown.ends_with(" two\n"), "{shown:?}");
+        assert!(
+            !shown.contains(|char: char| char.is_control() && char != '\n' || char == '\u{202e}'),
+            "{shown:?}"
+        );
+        log(b"one\n\x1b]52;c;cm0gLXJm\x07\x9b2J\xe2\x80\xae two\nthree\r\n");
+        assert_eq!(followed.more().unwrap(), "three\u{fffd}\n");
     }
 
     #[test]

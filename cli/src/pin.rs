@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "site-pin.toml";
 /// Whoever reads it to change it has this locked.
 const LOCK: &str = "site-pin.lock";
+/// What a running warden has locked (`levee-warden`), and whoever moves what it would use.
+const WARDENS: &str = "lock";
 
 /// So many lattices are kept. A site changes its levels now and then.
 const MOST: usize = 64;
@@ -26,6 +28,9 @@ pub struct Pin {
     /// A migration that has begun: which images have which names after it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moving: Vec<(String, String)>,
+    /// And which directories of partitions' stores, a label's each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub partitions: Vec<(String, String)>,
     /// All that move have names of the migration's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub halfway: bool,
@@ -98,7 +103,8 @@ impl Pin {
     /// Of a state that has only this.
     pub fn of(site: &Site) -> Self {
         let name = site.name().to_string();
-        Self { site: name, moving: Vec::new(), halfway: false, lattices: vec![Lattice::of(site)] }
+        let (moving, partitions) = (Vec::new(), Vec::new());
+        Self { site: name, moving, partitions, halfway: false, lattices: vec![Lattice::of(site)] }
     }
 
     /// What a state directory has; none where nothing has been pinned.
@@ -132,10 +138,15 @@ impl Pin {
         write().map_err(|e| format!("{}: {e}", path.display()))
     }
 
+    /// Whether a migration has begun.
+    pub fn is_moving(&self) -> bool {
+        !(self.moving.is_empty() && self.partitions.is_empty())
+    }
+
     /// What of a site does not fit it, each with what to do.
     pub fn misfits(&self, site: &Site) -> Vec<(String, String)> {
         let mut all = Vec::new();
-        if !self.moving.is_empty() {
+        if self.is_moving() {
             let what = "`levee state migrate` was interrupted".to_owned();
             all.push((what, "run it again with the same site file".to_owned()));
         }
@@ -177,20 +188,40 @@ pub fn path(state: &Path) -> PathBuf {
     state.join(FILE)
 }
 
+/// Locks a file of the state directory's, made if need be, for as long as what comes back is open.
+fn locked(path: &Path, how: FlockOperation) -> Result<File, String> {
+    let lock = || -> io::Result<File> {
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        flock(&file, how)?;
+        Ok(file)
+    };
+    lock().map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Has no warden begin with this state, and nobody hold it to a site, for as long as what comes back is open.
+///
+/// # Errors
+/// A warden has it.
+pub fn alone(state: &Path) -> Result<[File; 2], String> {
+    let wardens = locked(&state.join(WARDENS), FlockOperation::NonBlockingLockExclusive);
+    let wardens = wardens.map_err(|e| format!("{e}: a server runs with this state: `levee down` first"))?;
+    Ok([wardens, locked(&state.join(LOCK), FlockOperation::LockExclusive)?])
+}
+
 /// Holds a state directory to this site: what it was before must fit, and is kept. Of two that come at once with site files that do not fit
-/// each other one is refused: each would have found what was there before both.
+/// each other one is refused: each would have found what was there before both. Answers what is kept, as it is written.
 ///
 /// # Errors
 /// What does not fit, with what to do.
-pub fn hold(site: &Site, state: &Path) -> Result<(), String> {
-    // As long as it is open. (Who enrols has the directory locked.)
-    let lock_file = state.join(LOCK);
-    let lock = || -> io::Result<File> {
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(&lock_file)?;
-        flock(&file, FlockOperation::LockExclusive)?;
-        Ok(file)
-    };
-    let _alone = lock().map_err(|e| format!("{}: {e}", lock_file.display()))?;
+pub fn hold(site: &Site, state: &Path) -> Result<String, String> {
+    // (Who enrols has the directory locked.)
+    let _alone = locked(&state.join(LOCK), FlockOperation::LockExclusive)?;
+    fit(site, state)?;
+    fs::read_to_string(path(state)).map_err(|e| format!("{}: {e}", path(state).display()))
+}
+
+/// What [`hold`] does, with the lock.
+fn fit(site: &Site, state: &Path) -> Result<(), String> {
     let Some(mut pin) = Pin::read(state)? else { return Pin::of(site).write(state) };
     let misfits = pin.misfits(site);
     if !misfits.is_empty() {

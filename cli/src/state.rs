@@ -25,7 +25,7 @@ enum What {
 
 /// Bring the labels' stores to a site file in which levels or categories have other names or places
 ///
-/// A store goes to the label of its name, to that which --renamed makes of it, or to that which --move says; only where nobody can read it
+/// A label's store, and those of its partitions, go to the label of its name, to that which --renamed makes of it, or to that which --move says; only where nobody can read them
 /// who could not before. If there is no such place, nothing is done. Copies and snapshots of stores are removed: they are made anew.
 /// The server must be down.
 #[derive(Debug, Args)]
@@ -69,6 +69,13 @@ struct Done {
     dry_run: bool,
 }
 
+/// Labels, and what they are called from then on.
+type Places = Vec<(LabelName, LabelName)>;
+
+/// Where labels' stores are, in the state directory.
+const STORES: &str = "stores";
+/// Where those of partitions are: a directory for each label.
+const PARTITIONS: &str = "partitions";
 /// Ends the name of a label's own store.
 const OWN: &str = ".img";
 /// Behind the name of an image that a virtual machine has had as a disk: the host does not mount it, whatever it is called.
@@ -105,7 +112,7 @@ impl Migrate {
     fn migrate(&self) -> Result<Done, String> {
         let site = site::read(&self.site)?;
         let state = site::state(self.state.as_deref(), site.name());
-        let _alone = alone(&state)?;
+        let _alone = (alone(&state)?, state.is_dir().then(|| pin::alone(&state)).transpose()?);
         let pin = Pin::read(&state)?.ok_or_else(|| {
             format!("{} is not there: nothing is known of the state's labels", pin::path(&state).display())
         })?;
@@ -113,30 +120,50 @@ impl Migrate {
         if pin.site != expected && pin.site != site.name().as_str() {
             return Err(format!("the state is that of the site `{}`; say --site-was {}", pin.site, pin.site));
         }
-        let stores = state.join("stores");
-        if !pin.moving.is_empty() {
-            return finish(pin, &site, &state, &stores);
+        if pin.is_moving() {
+            return finish(pin, &site, &state);
         }
-        let (own, removed) = images(&stores)?;
-        let mut done = Done { moved: Vec::new(), stay: Vec::new(), removed, dry_run: self.dry_run };
-        let mut taken = BTreeSet::new();
-        for old in own {
-            let new = self.place(&old, &pin, &Lattice::of(&site))?;
+        let (own, removed) = images(&state.join(STORES))?;
+        let (moving, mut stay) = self.places(own, &pin, &site)?;
+        let (partitions, other) = self.places(directories(&state.join(PARTITIONS))?, &pin, &site)?;
+        let mut moved: Vec<_> = moving.iter().chain(&partitions).cloned().collect();
+        stay.extend(other);
+        // A label of both kinds is said once.
+        moved.sort();
+        moved.dedup();
+        stay.sort();
+        stay.dedup();
+        let done = Done { moved, stay, removed, dry_run: self.dry_run };
+        if done.dry_run {
+            return Ok(done);
+        }
+        let names = |all: Places, end: &str| -> Vec<(String, String)> {
+            all.iter().map(|(old, new)| (old.file_name() + end, new.file_name() + end)).collect()
+        };
+        let (moving, partitions) = (names(moving, OWN), names(partitions, ""));
+        let begun = Pin { moving, partitions, ..pin };
+        begun.write(&state)?;
+        finish(begun, &site, &state).map(|_| done)
+    }
+
+    /// Where what these labels have goes, and what stays where it is.
+    fn places(
+        &self,
+        all: Vec<LabelName>,
+        pin: &Pin,
+        site: &Site,
+    ) -> Result<(Places, Vec<LabelName>), String> {
+        let (mut moved, mut stay, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for old in all {
+            let new = self.place(&old, pin, &Lattice::of(site))?;
             if !taken.insert(new.clone()) {
                 return Err(format!(
                     "two stores would be that of {new}: move one of them elsewhere with --move"
                 ));
             }
-            if new == old { done.stay.push(old) } else { done.moved.push((old, new)) }
+            if new == old { stay.push(old) } else { moved.push((old, new)) }
         }
-        if done.dry_run {
-            return Ok(done);
-        }
-        let file = |label: &LabelName| label.file_name() + OWN;
-        let moving = done.moved.iter().map(|(old, new)| (file(old), file(new))).collect();
-        let begun = Pin { moving, ..pin };
-        begun.write(&state)?;
-        finish(begun, &site, &state, &stores).map(|_| done)
+        Ok((moved, stay))
     }
 
     /// Where a label's store goes.
@@ -254,18 +281,42 @@ fn images(stores: &Path) -> Result<(Vec<LabelName>, Vec<String>), String> {
     Ok(found)
 }
 
+/// The labels whose partitions have stores.
+fn directories(partitions: &Path) -> Result<Vec<LabelName>, String> {
+    let at = |e: std::io::Error| format!("{}: {e}", partitions.display());
+    let entries = match fs::read_dir(partitions) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(at(e)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(at)?.file_name().to_string_lossy().replace('+', "/");
+        found.push(LabelName::new(&name).map_err(|e| format!("{}: {name}: {e}", partitions.display()))?);
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Carries out what the pin says is begun: first all that move get names of their own, then those that they are to have.
-fn finish(mut pin: Pin, site: &Site, state: &Path, stores: &Path) -> Result<Done, String> {
+fn finish(mut pin: Pin, site: &Site, state: &Path) -> Result<Done, String> {
+    let (stores, partitions) = (&state.join(STORES), &state.join(PARTITIONS));
     let at = |name: &str| stores.join(name);
     let failed = |path: &Path, e: std::io::Error| format!("{}: {e}; run this again", path.display());
-    let on_its_way = |name: &str| at(&format!("{name}{ON_ITS_WAY}"));
+    let on_its_way = |of: &Path, name: &str| of.join(format!("{name}{ON_ITS_WAY}"));
     let mark = |image: &Path| PathBuf::from(format!("{}{OF_A_MACHINE}", image.display()));
     let rename_one = |from: &Path, to: &Path| if from.exists() { fs::rename(from, to) } else { Ok(()) };
     // What says of an image that it is not to be mounted is at its new place first.
     let rename =
         |from: &Path, to: &Path| rename_one(&mark(from), &mark(to)).and_then(|()| rename_one(from, to));
-    let sync =
-        || File::open(stores).and_then(|directory| directory.sync_all()).map_err(|e| failed(stores, e));
+    let moving: Vec<(&PathBuf, String, String)> = [(stores, &pin.moving), (partitions, &pin.partitions)]
+        .into_iter()
+        .flat_map(|(of, all)| all.iter().map(move |(old, new)| (of, old.clone(), new.clone())))
+        .collect();
+    let sync = || {
+        let one = |of: &&PathBuf| File::open(of).and_then(|of| of.sync_all()).map_err(|e| failed(of, e));
+        [stores, partitions].iter().filter(|of| of.exists()).try_for_each(one)
+    };
     let (_, removed) = images(stores)?;
     for name in &removed {
         fs::remove_file(at(name)).map_err(|e| failed(&at(name), e))?;
@@ -274,18 +325,18 @@ fn finish(mut pin: Pin, site: &Site, state: &Path, stores: &Path) -> Result<Done
             _ => {}
         }
     }
-    if !pin.halfway && !pin.moving.is_empty() {
-        for (old, new) in &pin.moving {
-            rename(&at(old), &on_its_way(new)).map_err(|e| failed(&at(old), e))?;
+    if !pin.halfway && !moving.is_empty() {
+        for (of, old, new) in &moving {
+            rename(&of.join(old), &on_its_way(of, new)).map_err(|e| failed(&of.join(old), e))?;
         }
         sync()?;
         pin.halfway = true;
         pin.write(state)?;
     }
-    for (_, new) in &pin.moving {
-        rename(&on_its_way(new), &at(new)).map_err(|e| failed(&at(new), e))?;
+    for (of, _, new) in &moving {
+        rename(&on_its_way(of, new), &of.join(new)).map_err(|e| failed(&of.join(new), e))?;
     }
-    if !pin.moving.is_empty() {
+    if !moving.is_empty() {
         sync()?;
     }
     Pin::of(site).write(state)?;

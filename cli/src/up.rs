@@ -277,9 +277,8 @@ impl Up {
         let checked = crate::programs::check(&programs, what.host())?;
         // Read once: what is looked at here is what the warden has to find there.
         let text = if is_server { Some(crate::site::text(&self.config)?) } else { None };
-        if let Some(text) = &text {
-            may_serve(text, &state, &programs, checked.is_some())?;
-        }
+        let held =
+            text.as_ref().map(|text| may_serve(text, &state, &programs, checked.is_some())).transpose()?;
         let to_try = if is_server && !self.no_trial { to_try(&self.config) } else { None };
         let mut warden = Command::new(programs.join("levee-warden"));
         warden
@@ -291,8 +290,10 @@ impl Up {
             .arg(&run)
             .arg("--programs")
             .arg(&programs);
-        if let Some(text) = &text {
-            let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        if let (Some(text), Some(held)) = (&text, &held) {
+            // A state that becomes another's meanwhile is no more to be used than another site file.
+            let both = [text.as_bytes(), held.as_bytes()].concat();
+            let digest = ring::digest::digest(&ring::digest::SHA256, &both);
             warden.args(["--checked", &levee_policy::audit::hex(digest.as_ref())]);
         }
         let keys = if is_server { state.join("server") } else { self.config.clone() };
@@ -407,11 +408,13 @@ impl Plan {
 }
 
 /// Whether a server of this site may run on this host, with these keys and programs; `held` says that the programs are those of a manifest.
-fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<(), String> {
+/// Answers what the state is held to, which is nothing where there is none.
+fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<String, String> {
+    let mut kept = String::new();
     // A site file with problems is the warden's to tell of.
     if let Ok(site) = Site::parse(text) {
         if state.is_dir() {
-            crate::pin::hold(&site, state)?;
+            kept = crate::pin::hold(&site, state)?;
         }
         if let Some(unfit) = crate::roots::unfit(&site).first() {
             return Err(format!("{}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy));
@@ -432,7 +435,8 @@ fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<()
         }
         warn_of_pools(&site);
     }
-    crate::doctor::fit()
+    crate::doctor::fit()?;
+    Ok(kept)
 }
 
 /// Tells that it is up, when the label that is tried has started; stops it otherwise.

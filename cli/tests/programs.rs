@@ -188,6 +188,19 @@ fn the_warden_is_told_which_site_file_was_looked_at() {
         let said = up(directory.path(), &site);
         assert!(said.contains("called: --server") && said.contains(&format!("--checked {sum}")), "{said}");
     }
+    // And what the state was that it was held to.
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("site.toml"), SITE).unwrap();
+    fs::create_dir(at("state")).unwrap();
+    let said = levee(
+        directory.path(),
+        &["up", &at("site.toml"), "--state", &at("state"), "--run", &at("run"), "--no-trial"],
+    );
+    let both = SITE.to_owned() + &fs::read_to_string(at("state/site-pin.toml")).unwrap();
+    let sum = ring::digest::digest(&ring::digest::SHA256, both.as_bytes());
+    let sum: String = sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(said.contains(&format!("--checked {sum}")), "{said}");
 }
 
 #[test]

@@ -186,6 +186,45 @@ fn a_migration_renames_what_means_the_same_moves_upwards_and_never_down() {
 }
 
 #[test]
+fn what_partitions_have_goes_where_their_label_goes_and_never_down() {
+    let place = Place::new();
+    let of = |label: &str| place.state().join("partitions").join(label);
+    for label in ["UNCLASSIFIED", "SECRET", "CONFIDENTIAL"] {
+        fs::create_dir_all(of(label)).unwrap();
+        fs::write(of(label).join("sonar.img"), label).unwrap();
+    }
+    // Each level is called as the one above it was.
+    let site = place.site("new.toml", r#"["CONFIDENTIAL", "SECRET", "TOP"]"#, "harbour");
+    let migrate = |more: &[&str]| place.run("state", &[&["migrate", &site][..], more].concat());
+    let refused = migrate(&["--renamed", "UNCLASSIFIED=CONFIDENTIAL", "--renamed", "CONFIDENTIAL=SECRET"]);
+    assert!(!refused.status.success(), "{}", said(&refused));
+    let renamed = ["UNCLASSIFIED=CONFIDENTIAL", "CONFIDENTIAL=SECRET", "SECRET=TOP"];
+    let done = migrate(&renamed.map(|one| ["--renamed", one]).concat());
+    assert!(done.status.success(), "{}", said(&done));
+    for (label, had) in [("CONFIDENTIAL", "UNCLASSIFIED"), ("SECRET", "CONFIDENTIAL"), ("TOP", "SECRET")] {
+        assert_eq!(fs::read_to_string(of(label).join("sonar.img")).unwrap(), had);
+    }
+    assert!(!of("UNCLASSIFIED").exists());
+    assert!(said(&place.run("check", &[&site])).contains("is sound"));
+}
+
+#[test]
+fn nothing_moves_while_a_warden_has_the_state_though_its_sessiond_does_not_run() {
+    let place = Place::new();
+    let renamed = place.site("renamed.toml", r#"["PUBLIC", "CONFIDENTIAL", "SECRET"]"#, "harbour");
+    // As one has it that starts, or whose sessiond is between two lives.
+    let warden = fs::File::create(place.state().join("lock")).unwrap();
+    warden.lock().unwrap();
+    let migrate = || place.run("state", &["migrate", &renamed, "--renamed", "UNCLASSIFIED=PUBLIC"]);
+    let refused = migrate();
+    assert!(!refused.status.success() && said(&refused).contains("levee down"), "{}", said(&refused));
+    assert!(place.stores().join("UNCLASSIFIED.img").exists());
+    warden.unlock().unwrap();
+    let moved = migrate();
+    assert!(moved.status.success() && place.stores().join("PUBLIC.img").exists(), "{}", said(&moved));
+}
+
+#[test]
 fn what_says_that_a_virtual_machine_had_an_image_goes_where_the_image_goes() {
     let place = Place::new();
     let was = place.stores().join("CONFIDENTIAL++MED.img.machine");

@@ -237,6 +237,8 @@ fn nothing_that_a_program_writes_touches_the_banner() {
         r"printf '\033cUNCLASSIFIED'",
         r"printf '\033[?6h\033[99AUNCLASSIFIED\033[99L\033[99M\033[99S\033[99T'",
         r"printf '\033P$qm\033\\\033[6n\033[c\033[?25l'",
+        // At the end of the last row what the terminal shows wider than it is said to be: it would go on in another row, and all move up.
+        r"printf '\033[1;1HUNCLASSIFIED\033[99;999H\343\211\210\033[2;1H'",
     ] {
         terminal.keys(&["-l", attack]);
         terminal.keys(&["Enter"]);

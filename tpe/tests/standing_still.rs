@@ -2,8 +2,10 @@
 
 mod world;
 
-use levee_ipc::Channel;
-use levee_ipc::tpe::{Answer, Command, Input, Output};
+use levee_ipc::client::RefusalKind;
+use levee_ipc::tpe::{Answer, Command, Input, MAX_CARRIED, Output};
+use levee_ipc::{Channel, Secret};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, sendmsg, socket_with, sockopt,
@@ -14,6 +16,8 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use world::World;
 use world::common::readable;
@@ -135,4 +139,66 @@ fn a_file_to_carry_in_that_cannot_be_read_costs_its_person_alone() {
     person.send(&run(Input::Import)).unwrap();
     let answer = person.recv::<Answer>().unwrap().message;
     assert!(matches!(answer, Answer::Refused { .. }), "no file: {answer:?}");
+}
+
+/// Has a large file carried in again and again, of which each takes the agent some time; says so when this is dropped.
+fn carries_in(socket: std::path::PathBuf, goes_on: Arc<AtomicBool>) {
+    let file = memfd_create("large", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&file, MAX_CARRIED).unwrap();
+    while goes_on.load(Ordering::Relaxed) {
+        let person = connected(&socket);
+        if person.send_with(&run(Input::Import), &[file.as_fd()]).is_ok() {
+            let _ = person.recv::<Answer>();
+        }
+    }
+}
+
+#[test]
+fn who_has_files_carried_in_without_a_pause_keeps_other_commands_waiting_for_one_turn() {
+    let world = World::new();
+    let login = Command::Login {
+        user: "ada".parse().unwrap(),
+        password: Secret::new(b"correct horse".to_vec()).unwrap(),
+        code: None,
+    };
+    let level = Command::Level("UNCLASSIFIED".parse().unwrap(), None);
+    let goes_on = Arc::new(AtomicBool::new(true));
+    let ill: Vec<_> = (0..8)
+        .map(|_| {
+            let (socket, goes_on) = (world.socket.clone(), Arc::clone(&goes_on));
+            std::thread::spawn(move || carries_in(socket, goes_on))
+        })
+        .collect();
+    // Before anybody is signed on, without a session, and in one.
+    for (what, command) in [("login", login), ("level", level), ("lock", Command::Lock)] {
+        std::thread::sleep(Duration::from_millis(500));
+        let person = connected(&world.socket);
+        person.send(&command).unwrap();
+        assert!(
+            readable(&person, Duration::from_secs(8)),
+            "{what}: the agent hears those who carry in alone"
+        );
+        let answer = person.recv::<Answer>().unwrap().message;
+        assert!(!matches!(answer, Answer::Refused { .. }), "{what}: {answer:?}");
+    }
+    goes_on.store(false, Ordering::Relaxed);
+    ill.into_iter().for_each(|one| one.join().unwrap());
+}
+
+#[test]
+fn what_is_to_be_carried_in_without_a_session_is_not_carried_into_one_that_is_being_opened() {
+    let world = World::new();
+    world.log_in();
+    let file = memfd_create("file", MemfdFlags::CLOEXEC).unwrap();
+    rustix::io::write(&file, b"text").unwrap();
+    let agent = [world.agent.pid.as_raw_nonzero().get().unsigned_abs()];
+    signal(&agent, Signal::STOP);
+    let (level, person) = (connected(&world.socket), connected(&world.socket));
+    level.send(&Command::Level("SECRET".parse().unwrap(), None)).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    person.send_with(&run(Input::Import), &[file.as_fd()]).unwrap();
+    signal(&agent, Signal::CONT);
+    let answer = person.recv::<Answer>().unwrap().message;
+    assert!(matches!(answer, Answer::Refused { kind: RefusalKind::NoSession, .. }), "{answer:?}");
+    assert!(matches!(level.recv::<Answer>().unwrap().message, Answer::Opened(_)));
 }

@@ -123,6 +123,8 @@ pub enum Event {
     Refused(Option<HostName>, Option<LabelName>, String),
     /// The certificate of this TPE is revoked.
     Revoked(HostName),
+    /// The certificate of this TPE has run out.
+    RanOut(HostName),
     /// Certificates were revoked, and this TPE has shown none since the start.
     Unproved(HostName),
     /// The keyer has no IKE SA with this session's TPE, and should have.

@@ -216,6 +216,9 @@ impl Sessions {
             Event::Revoked(device) => {
                 self.device_out(&device, "the certificate of its workstation is revoked", now);
             }
+            Event::RanOut(device) => {
+                self.device_out(&device, "the certificate of its workstation has run out", now);
+            }
             Event::Unproved(device) => {
                 const WHY: &str =
                     "certificates were revoked, and its workstation has shown none since the server's start";

@@ -111,12 +111,18 @@ pub struct Daemon {
     pub(crate) prices: Prices,
     signer: Outbox<ToSigner>,
     clients: BTreeMap<ClientId, Client>,
+    /// Those that have not shown whose they are; the oldest has the lowest number.
+    unshown: BTreeSet<ClientId>,
+    /// How many have shown it in this turn.
+    proofs: usize,
     /// Clients that are not heard until they have been answered, and have taken the answer.
     held: BTreeSet<ClientId>,
     /// Where redundant stacks disagree: when the next record may be written, and about how many packets it will be.
     alarms: BTreeMap<LabelName, (Time, u64)>,
-    /// By its fingerprint each certificate that one of the site's hosts has shown on the trusted path: whose, and its serial number.
-    certificates: BTreeMap<[u8; 32], (HostName, Vec<u8>)>,
+    /// By its fingerprint each certificate that one of the site's hosts has shown on the trusted path.
+    certificates: BTreeMap<[u8; 32], Certificate>,
+    /// The last moment of the first of them that ends.
+    certificate_ends: Option<Time>,
     devices: Devices,
     pub(crate) rates: Rates,
     next_client: u64,
@@ -127,6 +133,14 @@ pub struct Daemon {
     /// What the log knows of what others write.
     known: Known,
     site_digest: Digest,
+}
+
+/// A certificate that a host has shown.
+struct Certificate {
+    device: HostName,
+    serial: Vec<u8>,
+    /// The last moment at which it is good.
+    end: Time,
 }
 
 /// Who can be heard.
@@ -199,16 +213,19 @@ impl Daemon {
             withdrawals: Vec::new(),
             store,
             passwords,
-            tps: Outbox::new(),
+            tps: Outbox::of_one(),
             keyer: Outbox::new(),
             keyer_due: None,
             passes: Passes::default(),
             prices,
             signer: Outbox::new(),
             clients: BTreeMap::new(),
+            unshown: BTreeSet::new(),
+            proofs: 0,
             held: BTreeSet::new(),
             alarms: BTreeMap::new(),
             certificates: BTreeMap::new(),
+            certificate_ends: None,
             devices,
             rates: Rates::default(),
             next_client: 0,
@@ -281,8 +298,10 @@ impl Daemon {
             Some(self.clock.now().after(self.away.due())),
             self.alarms.values().filter(|(_, untold)| *untold > 0).map(|(due, _)| *due).min(),
             self.keyer_due,
+            self.certificate_ends,
         ];
         let limit = self.clock.until(deadlines);
+        self.proofs = 0;
         for (source, can) in self.events.wait(limit)? {
             match source {
                 Source::Warden => {
@@ -318,6 +337,7 @@ impl Daemon {
         }
         self.raise_alarms();
         self.see_to_keyer();
+        self.see_to_certificates();
         if self.notes.due().is_some_and(|due| due <= now) {
             self.pending.note(self.notes.take(false, now));
         }

@@ -6,7 +6,8 @@ mod common;
 use common::*;
 use levee_hostile::{Flood, MOST, flood, resident};
 use levee_ipc::Channel;
-use levee_ipc::client::{ChildToSessiond, Dropped, Request, TpsToSessiond};
+use levee_ipc::client::{ChildToSessiond, Dropped, Reply, Request, TpsToSessiond};
+use levee_ipc::device::Proof;
 use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::mediator::{self, MediatorToSessiond};
@@ -163,4 +164,65 @@ fn a_guards_process_has_no_more_recorded_than_twice_what_the_site_lets_pass_howe
     }
     let recorded = world.place.log().matches("\"action\":\"pass\"").count();
     assert_eq!((passed, recorded), (20, 20));
+}
+
+#[test]
+fn trusted_paths_that_show_no_device_keep_nobody_who_shows_one_away() {
+    let world = World::start(Site::new());
+    let known = world.connect("ws1");
+    // A host with a certificate begins as many as it likes, from as many addresses, and says no more than it must.
+    let unshown: Vec<(Client, [u8; 32])> = (0..1_200)
+        .map(|_| {
+            let child = world.child();
+            let nonce = child.challenge([3; 32]);
+            (child, nonce)
+        })
+        .collect();
+    // Of 1,200 the 1,024 newest are there.
+    for (at, goes_on) in [(0, false), (175, false), (176, true), (1_199, true)] {
+        let (child, nonce) = &unshown[at];
+        let proof = world.place.devices.proof("ws2", nonce, &[3; 32]);
+        let proved = child.call_quietly(Request::Prove(Box::new(proof)));
+        assert_eq!(matches!(proved, Some(Reply::Alive)), goes_on, "{at}: {proved:?}");
+    }
+    known.sign_on("ada", ADA);
+}
+
+#[test]
+fn while_many_show_whose_they_are_everybody_else_is_heard_in_between() {
+    use rustix::process::{Signal, kill_process};
+    let world = World::start(Site::new());
+    let known = world.connect("ws1");
+    let mut shown: Vec<(Client, Proof)> = Vec::new();
+    for _ in 0..400 {
+        let child = world.child();
+        let nonce = child.challenge([3; 32]);
+        // Its passport is good, and its signature is of another connection.
+        shown.push((child, world.place.devices.proof("ws2", &nonce, &[4; 32])));
+    }
+    let signal = |signal| kill_process(world.child.pid, signal).unwrap();
+    signal(Signal::STOP);
+    for (child, proof) in &shown {
+        child.ask(Request::Prove(Box::new(proof.clone())));
+    }
+    known.ask(Request::KeepAlive);
+    signal(Signal::CONT);
+    assert!(matches!(known.next(), Some(Reply::Alive)));
+    signal(Signal::STOP);
+    let answered = |(child, _): &&(Client, Proof)| child.channel().try_recv::<Reply>().is_ok();
+    let before = shown.iter().filter(answered).count();
+    signal(Signal::CONT);
+    assert!(before < 200, "{before} were looked at first");
+    assert_eq!(shown.iter().filter(|(child, _)| child.next().is_some()).count(), 400 - before);
+}
+
+#[test]
+fn the_trusted_paths_server_is_heard_as_far_as_its_share_goes() {
+    let world = World::start(Site::new());
+    let tps = world.give(SessiondPart::Tps);
+    let reason = "x".repeat(60_000);
+    let dropped = |count| TpsToSessiond::Dropped(vec![Dropped { reason: reason.clone(), from: None, count }]);
+    let flood = bears(&world, "the trusted path's server", || flood(&tps, WHILE, dropped));
+    assert!(flood.said < 300, "{flood:?}");
+    assert!(!flood.cut, "it is not ended for that");
 }

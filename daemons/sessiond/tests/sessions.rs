@@ -628,6 +628,27 @@ fn of_a_workstation_that_was_enrolled_anew_what_the_revoked_certificate_began_en
 }
 
 #[test]
+fn what_a_workstation_began_ends_with_its_certificate_and_another_ones_goes_on() {
+    let world = World::start(Site::new());
+    let devices = std::sync::Arc::clone(&world.place.devices);
+    let (client, other) = (world.child(), world.connect("ws2"));
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let sealed = devices.passport("ws1", |passport| passport.not_after = now + 4);
+    let signature = devices.sign("ws1", &client.challenge([3; 32]), &[3; 32]);
+    let proved = client.call_quietly(Request::Prove(Box::new(Proof { sealed, signature })));
+    assert!(matches!(proved, Some(Reply::Alive)));
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    other.sign_on("ugo", UGO);
+    other.open("UNCLASSIFIED");
+    assert_eq!(world.sessions_in_vaults(), 2);
+    world.until("it has ended", |shared| shared.vaults.values().map(BTreeMap::len).sum::<usize>() == 1);
+    asks_in_vain(&client);
+    assert!(matches!(other.level("UNCLASSIFIED"), Reply::Opened(_)));
+    assert!(world.stop().log().contains("the certificate of its workstation has run out"));
+}
+
+#[test]
 fn a_disabled_person_is_out_at_once_at_every_workstation_and_after_a_start_until_enabled() {
     let disable = |user: &str, disable| operator::Command::Disable(user.parse().unwrap(), disable);
     let mut world = World::start(Site::new());

@@ -1,11 +1,12 @@
 //! Whose turn it is to get a child, and who gives way when there is no room. No I/O.
 //!
-//! A client waits until its first bytes are here, gets a child for its handshake, and is up once TLS is. Sources
-//! take turns, and within a source the newest goes first and the oldest gives way: a flood delays its own source
-//! by little, and other sources not at all.
+//! A client waits until its first bytes are here, gets a child for its handshake, and is up once TLS is. Networks
+//! take turns, and in each its sources; within a source the newest goes first and the oldest gives way: a flood delays its own source
+//! by little, other sources of its network by a turn of each source, and other networks by a turn of each network.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 /// What counts as one source of connections.
@@ -18,6 +19,14 @@ impl Source {
         Self(match address.to_canonical() {
             IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
             v4 => v4,
+        })
+    }
+
+    /// The first address of its network, which is what one holder of many addresses commonly has: an IPv4 /24, an IPv6 /48.
+    fn network(self) -> Self {
+        Self(match self.0 {
+            IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 80 << 80)),
+            IpAddr::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() >> 8 << 8)),
         })
     }
 }
@@ -70,9 +79,11 @@ struct Entry {
     since: Instant,
 }
 
-/// Clients of one source, or all there are, by state; the oldest of a state comes first.
+/// Clients of one source, of one network, or all there are, by state; the oldest of a state comes first.
 #[derive(Debug, Default)]
 struct Group {
+    /// When one of it last got a child, or it came to be, by how many had got one before: who comes back at once comes last.
+    turn: u64,
     /// Silent or ready: a client's number tells its age.
     waiting: BTreeSet<Client>,
     ready: BTreeSet<Client>,
@@ -99,9 +110,30 @@ impl Group {
         }
     }
 
+    fn at(turn: u64) -> Self {
+        Self { turn, ..Self::default() }
+    }
+
+    /// How many wait, and since when: of those with the most the one that has waited longest gives way.
+    fn waits(&self) -> (usize, Reverse<Option<Client>>) {
+        (self.waiting.len(), Reverse(self.waiting.first().copied()))
+    }
+
+    /// How many are in a handshake, and since when, likewise.
+    fn handshaking(&self) -> (usize, Reverse<Option<(Instant, Client)>>) {
+        (self.handshakes.len(), Reverse(self.handshakes.first().copied()))
+    }
+
     fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.handshakes.is_empty() && self.up == 0
     }
+}
+
+/// The clients of one network, and those of each of its sources.
+#[derive(Debug, Default)]
+struct Network {
+    all: Group,
+    sources: BTreeMap<Source, Group>,
 }
 
 /// Every client there is, and its state.
@@ -109,8 +141,10 @@ impl Group {
 pub struct Admission {
     limits: Limits,
     clients: HashMap<Client, Entry>,
-    sources: BTreeMap<Source, Group>,
+    networks: BTreeMap<Source, Network>,
     all: Group,
+    /// How many have got a child.
+    turns: u64,
     /// Clients that are not up, by the time since when they are in their state.
     unfinished: BTreeSet<(Instant, Client)>,
 }
@@ -121,8 +155,9 @@ impl Admission {
         Self {
             limits,
             clients: HashMap::new(),
-            sources: BTreeMap::new(),
+            networks: BTreeMap::new(),
             all: Group::default(),
+            turns: 0,
             unfinished: BTreeSet::new(),
         }
     }
@@ -133,7 +168,11 @@ impl Admission {
     }
 
     fn enter(&mut self, client: Client, entry: Entry) {
-        self.sources.entry(entry.source).or_default().add(client, &entry);
+        let new = || Group::at(self.turns);
+        let network = self.networks.entry(entry.source.network());
+        let network = network.or_insert_with(|| Network { all: new(), sources: BTreeMap::new() });
+        network.sources.entry(entry.source).or_insert_with(new).add(client, &entry);
+        network.all.add(client, &entry);
         self.all.add(client, &entry);
         if entry.state != State::Up {
             self.unfinished.insert((entry.since, client));
@@ -145,10 +184,17 @@ impl Admission {
         let entry = self.clients.remove(&client)?;
         self.unfinished.remove(&(entry.since, client));
         self.all.remove(client, &entry);
-        if let Some(group) = self.sources.get_mut(&entry.source) {
-            group.remove(client, &entry);
-            if group.is_empty() {
-                self.sources.remove(&entry.source);
+        let name = entry.source.network();
+        if let Some(network) = self.networks.get_mut(&name) {
+            network.all.remove(client, &entry);
+            if let Some(group) = network.sources.get_mut(&entry.source) {
+                group.remove(client, &entry);
+                if group.is_empty() {
+                    network.sources.remove(&entry.source);
+                }
+            }
+            if network.all.is_empty() {
+                self.networks.remove(&name);
             }
         }
         Some(entry)
@@ -163,12 +209,13 @@ impl Admission {
     /// A client has connected. Returns the one that gives way to it, if there are too many.
     pub fn connected(&mut self, client: Client, source: Source, now: Instant) -> Option<Client> {
         self.enter(client, Entry { source, state: State::Silent, since: now });
-        let here = self.sources.get(&source)?;
+        let here = self.networks.get(&source.network())?.sources.get(&source)?;
         if here.waiting.len() > self.limits.waiting.0 {
             return here.waiting.first().copied();
         }
         if self.all.waiting.len() > self.limits.waiting.1 {
-            return self.sources.values().max_by_key(|group| group.waiting.len())?.waiting.first().copied();
+            let network = self.networks.values().max_by_key(|network| network.all.waits())?;
+            return network.sources.values().max_by_key(|group| group.waits())?.waiting.first().copied();
         }
         None
     }
@@ -185,35 +232,55 @@ impl Admission {
         if self.all.ready.is_empty() {
             return None;
         }
-        // The source with fewest handshakes, and its newest client.
-        let asking = self.sources.values().filter(|group| !group.ready.is_empty());
-        let group = asking.min_by_key(|group| group.handshakes.len())?;
+        // The network that has not had its turn for longest; one that is full waits, and keeps nobody else.
+        let mut passed = BTreeSet::new();
+        loop {
+            let asks = |(name, network): &(&Source, &Network)| {
+                !network.all.ready.is_empty() && !passed.contains(*name)
+            };
+            let asking = self.networks.iter().filter(asks);
+            let (name, network) = asking.min_by_key(|(_, network)| network.all.turn)?;
+            if let Some((victim, client)) = self.of_network(network, now) {
+                self.change(client, State::Handshake, Some(now));
+                self.had_its_turn(client);
+                return Some((victim, client));
+            }
+            passed.insert(*name);
+        }
+    }
+
+    fn had_its_turn(&mut self, client: Client) {
+        self.turns = self.turns.saturating_add(1);
+        let Some(source) = self.clients.get(&client).map(|entry| entry.source) else { return };
+        if let Some(network) = self.networks.get_mut(&source.network()) {
+            network.all.turn = self.turns;
+            network.sources.get_mut(&source).into_iter().for_each(|group| group.turn = self.turns);
+        }
+    }
+
+    /// The next of this network, and the one that gives way to it: of its source with fewest handshakes the newest.
+    fn of_network(&self, network: &Network, now: Instant) -> Option<(Option<Client>, Client)> {
+        let asking = network.sources.values().filter(|group| !group.ready.is_empty());
+        let group = asking.min_by_key(|group| (group.handshakes.len(), group.turn))?;
         let client = *group.ready.last()?;
         let crowded = if group.handshakes.len() >= self.limits.handshakes.0 {
             Some(group)
         } else if self.all.handshakes.len() >= self.limits.handshakes.1 {
-            self.sources.values().max_by_key(|group| group.handshakes.len())
+            let largest = self.networks.values().max_by_key(|network| network.all.handshaking())?;
+            largest.sources.values().max_by_key(|group| group.handshaking())
         } else {
             None
         };
-        let victim = match crowded {
-            None => None,
-            Some(group) => {
-                let &(since, victim) = group.handshakes.first()?;
-                if now.saturating_duration_since(since) < self.limits.grace {
-                    return None;
-                }
-                Some(victim)
-            }
-        };
-        self.change(client, State::Handshake, Some(now));
-        Some((victim, client))
+        let Some(group) = crowded else { return Some((None, client)) };
+        let &(since, victim) = group.handshakes.first()?;
+        (now.saturating_duration_since(since) >= self.limits.grace).then_some((Some(victim), client))
     }
 
     /// TLS is up. False if there are too many of them, so that this one must go.
     pub fn up(&mut self, client: Client, now: Instant) -> bool {
         let Some(entry) = self.clients.get(&client) else { return false };
-        let here = self.sources.get(&entry.source).map_or(0, |group| group.up);
+        let network = self.networks.get(&entry.source.network());
+        let here = network.and_then(|network| network.sources.get(&entry.source)).map_or(0, |group| group.up);
         if entry.state != State::Handshake || here >= self.limits.up.0 || self.all.up >= self.limits.up.1 {
             return false;
         }
@@ -346,8 +413,87 @@ mod tests {
             admission.gone(client);
         }
         assert!(admission.clients.is_empty() && admission.all.is_empty());
-        assert!(admission.sources.is_empty());
+        assert!(admission.networks.is_empty());
         assert!(!admission.is_pressed());
+    }
+
+    /// The first address of another /64 of one /48 for each number.
+    fn of_a_network(number: u16) -> Source {
+        Source::of(IpAddr::from([0x2001, 0xdb8, 0, number, 0, 0, 0, 1]))
+    }
+
+    #[test]
+    fn who_waits_from_all_addresses_of_a_network_pushes_out_nobody_of_another() {
+        let (most, now) = (u64::try_from(Limits::default().waiting.1).unwrap(), Instant::now());
+        // (The last in the order of addresses, and the first.)
+        for other in ["2001:db9::1", "192.0.2.1"] {
+            let mut admission = Admission::new(Limits::default());
+            for client in 0..most {
+                let source = of_a_network(u16::try_from(client).unwrap());
+                assert_eq!(admission.connected(client, source, now), None);
+            }
+            let victim = admission.connected(most, Source::of(other.parse().unwrap()), now).unwrap();
+            assert!(victim < most, "{other}");
+            admission.gone(victim);
+            admission.ready(most);
+            assert_eq!(admission.next(now), Some((None, most)));
+        }
+        // Where all are of networks of their own, who has waited longest gives way, and not who comes; so in the handshake.
+        let mut admission = Admission::new(Limits::default());
+        for client in 0..=most {
+            let network = IpAddr::from([0x2001, u16::try_from(client).unwrap(), 0, 0, 0, 0, 0, 1]);
+            assert_eq!(admission.connected(client, Source::of(network), now), (client == most).then_some(0));
+            admission.ready(client);
+        }
+        let most = Limits::default().handshakes.1;
+        let first: Vec<_> = (0..most).map(|_| admission.next(now).unwrap().1).collect();
+        let later = now + Limits::default().grace;
+        assert_eq!(admission.next(later).unwrap().0, Some(first[0]));
+    }
+
+    #[test]
+    fn who_comes_again_and_again_from_many_addresses_has_the_turn_of_one_network() {
+        let (mut admission, now) = (Admission::new(Limits::default()), Instant::now());
+        let mut next = 0;
+        let mut begins = |admission: &mut Admission, source: Source| {
+            next += 1;
+            admission.connected(next, source, now);
+            admission.ready(next);
+            next
+        };
+        for number in 0..200 {
+            begins(&mut admission, of_a_network(number));
+        }
+        let ([near, far], mut served) =
+            ([of_a_network(300), Source::of("2001:db9::1".parse().unwrap())], Vec::new());
+        let (near, far) = (begins(&mut admission, near), begins(&mut admission, far));
+        for turn in 0..300 {
+            let (_, client) = admission.next(now).unwrap();
+            let source = admission.clients[&client].source;
+            admission.gone(client);
+            if [near, far].contains(&client) {
+                served.push((turn, client));
+            } else {
+                // Each has ended at once, and is there again.
+                begins(&mut admission, source);
+            }
+        }
+        assert_eq!(served, [(1, far), (201, near)], "a turn of each network, and in it of each source");
+    }
+
+    #[test]
+    fn a_source_that_is_full_keeps_no_other_network_waiting() {
+        let (mut admission, now) = (small(), Instant::now());
+        for client in 1..=3 {
+            add(&mut admission, client, 1, now);
+            if client < 3 {
+                assert_eq!(admission.next(now), Some((None, client)));
+            }
+        }
+        assert_eq!(admission.next(now), None);
+        admission.connected(4, of_a_network(1), now);
+        admission.ready(4);
+        assert_eq!(admission.next(now), Some((None, 4)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`parent`] | the listener: accepts, forks, keeps count |
 //! | [`admission`] | the listener: whose turn it is, and who gives way |
+//! | [`ended`] | the listener: what came to nothing |
 //! | [`child`] | the child: TLS, one client's messages, sessiond's answers |
 //!
 //! It may not have a private key, nor decide anything. Begin reading with `parent.rs`.
@@ -11,6 +12,7 @@
 
 mod admission;
 mod child;
+mod ended;
 mod parent;
 
 use levee_tls::Suites;

@@ -2,12 +2,12 @@
 
 use crate::admission::{self, Admission, Client, Limits};
 use crate::child::{self, Child, End, News, Prepared};
-use ipnet::IpNet;
+use crate::ended::Ended;
 use levee_daemon::{
     Can, Descriptors, Events, Fatal, Kit, Many, One, Order, Outbox, Warden, Watched, begin, pem, revocations,
 };
 use levee_ipc::Channel;
-use levee_ipc::client::{Dropped, TpsToSessiond};
+use levee_ipc::client::TpsToSessiond;
 use levee_ipc::signer::ToSigner;
 use levee_ipc::warden::tps::TpsPart;
 use levee_sys::fork::Forker;
@@ -17,7 +17,7 @@ use levee_tls::{SignerHandle, Suites};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -76,15 +76,6 @@ enum Stage {
     Running(Running),
 }
 
-/// The most ways of ending and networks told apart in one report.
-const MOST_NETWORKS: usize = 256;
-
-/// The /24 of an IPv4 address, the /64 of another.
-fn network(address: IpAddr) -> Option<IpNet> {
-    let address = address.to_canonical();
-    IpNet::new(address, if address.is_ipv4() { 24 } else { 64 }).ok().map(|net| net.trunc())
-}
-
 struct Parent {
     events: Events<Source>,
     warden: Warden<TpsPart>,
@@ -99,8 +90,7 @@ struct Parent {
     next: Client,
     /// Killed, and not yet reaped: their numbers stay theirs until then.
     dying: Vec<Pid>,
-    /// How connections ended, and the network that each came from.
-    dropped: BTreeMap<(&'static str, Option<IpNet>), u64>,
+    dropped: Ended,
     reported: Instant,
     /// The last turn left clients that could have had a child.
     more: bool,
@@ -171,7 +161,7 @@ pub fn serve(suites: Suites) -> Result<(), Fatal> {
         clients: HashMap::new(),
         next: 0,
         dying: Vec::new(),
-        dropped: BTreeMap::new(),
+        dropped: Ended::default(),
         reported: Instant::now(),
         more: false,
     };
@@ -287,10 +277,7 @@ impl Parent {
     }
 
     fn count(&mut self, reason: &'static str, from: Option<IpAddr>) {
-        let key = (reason, from.and_then(network));
-        let told_apart = self.dropped.len() < MOST_NETWORKS || self.dropped.contains_key(&key);
-        let count = self.dropped.entry(if told_apart { key } else { (reason, None) }).or_default();
-        *count = count.saturating_add(1);
+        self.dropped.count(reason, from);
     }
 
     fn accept(&mut self, number: usize) {
@@ -426,13 +413,7 @@ impl Parent {
         if self.dropped.is_empty() || self.reported.elapsed() < REPORT {
             return;
         }
-        let told = |((reason, from), count): (&(&'static str, Option<IpNet>), &u64)| Dropped {
-            reason: (*reason).to_owned(),
-            from: *from,
-            count: *count,
-        };
-        let counts = self.dropped.iter().map(told).collect();
-        if self.sessiond.send_with(&TpsToSessiond::Dropped(counts), &[]) {
+        if self.sessiond.send_with(&TpsToSessiond::Dropped(self.dropped.told()), &[]) {
             self.dropped.clear();
         }
         self.reported = Instant::now();

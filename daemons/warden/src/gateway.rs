@@ -63,7 +63,7 @@ impl Gateway {
         let bundle = read().map_err(|e| {
             Fatal::new(format!("read {}", path.display()), format!("{e} (`levee enrol all` makes it)"))
         })?;
-        let lock = state::prepare(&options)?;
+        let lock = state::prepare(&options, "")?;
         let uids = Uids::claim_on_this_host(Place::Workstation)?;
         let logs = own_logs(&uids, &options)?;
         let at = |address| SocketAddr::new(address, bundle.layer_port);

@@ -29,7 +29,7 @@ pub struct Options {
     pub programs: PathBuf,
     /// The private keys are encrypted, and the passphrase is all of standard input.
     pub passphrase: bool,
-    /// Server: SHA-256 of the site file that `levee up` has held to the state directory, in hexadecimal digits. Another is not used.
+    /// Server: SHA-256 of the site file, and of what the state directory was, that `levee up` has held to each other, in hexadecimal digits. Others are not used.
     pub checked: Option<String>,
     /// Who started it goes away once it is ready: nothing is written to standard error from then on.
     pub background: bool,

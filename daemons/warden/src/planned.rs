@@ -23,7 +23,7 @@ const LOWEST: &str = "system_u:system_r:levee_compartment_t:s0";
 /// # Errors
 /// The site file has problems, or does not know the label.
 pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
-    let (_, site) = state::site(&options.config, options.checked.as_deref())?;
+    let (_, site) = state::site(&options.config)?;
     // In any form that the site takes, and with the nearest name where it is none.
     let step = format!("plan a compartment at {label}");
     let known = site.vocabulary().parse_typed(label).map_err(|e| Fatal::new(&step, e))?;

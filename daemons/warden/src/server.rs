@@ -143,11 +143,11 @@ impl Server {
     /// # Errors
     /// What could not be made or started, and why; then nothing of it is left.
     pub fn start(mut options: Options, passphrase: Option<Secret>) -> Result<Self, Fatal> {
-        let (site_text, site) = state::site(&options.config, options.checked.as_deref())?;
+        let (site_text, site) = state::site(&options.config)?;
         selinux::check(&site)?;
         // Before anything is started: the processors on which that may run are inherited.
         options.places = Places::begin(&site)?;
-        let lock = state::prepare(&options)?;
+        let lock = state::prepare(&options, &site_text)?;
         let uids = Uids::claim_on_this_host(Place::Server)?;
         let logs = own_logs(&uids, &options)?;
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));

@@ -33,6 +33,8 @@ pub const UIDS: &str = "/run/levee/.uids";
 /// The file that a running warden holds locked, with its process number: in the run directory, where `levee down` looks for it, and in
 /// the state directory.
 pub const LOCK: &str = "lock";
+/// In the state directory: which site it belongs to, and what its labels meant (`levee` writes it, and only while no warden has claimed the state).
+const PIN: &str = "site-pin.toml";
 /// The operators' socket, in the run directory.
 pub const CONTROL: &str = "control";
 /// Where the namespaces of single-level networks are pinned, in the run directory.
@@ -42,27 +44,18 @@ pub const LABELLED: &str = "labelled";
 /// The socket of `levee-tpe`'s commands, in the run directory.
 pub const TPE: &str = "tpe.sock";
 
-/// Reads and checks the site file. With `checked` it is that one, by its SHA-256, which has been held to what this host keeps of the site.
+/// Reads and checks the site file.
 ///
 /// # Errors
-/// It cannot be read, is another, or has problems: `levee check` shows them all.
-pub fn site(path: &Path, checked: Option<&str>) -> Result<(String, Site), Fatal> {
+/// It cannot be read, or has problems: `levee check` shows them all.
+pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
     let step = format!("read the site file {}", path.display());
     let text = std::fs::read_to_string(path).map_err(|e| Fatal::new(&step, e))?;
-    if checked.is_some_and(|checked| hex(&Sha256::digest(&text)) != checked) {
-        return Err(Fatal::new(step, "it was changed while `levee up` looked at it: run `levee up` again"));
-    }
-    match Site::parse(&text) {
-        Ok(site) => Ok((text, site)),
-        Err(problems) => Err(Fatal::new(
-            step,
-            format!(
-                "{} problems; `levee check {}` shows each with its remedy",
-                problems.len(),
-                path.display()
-            ),
-        )),
-    }
+    let site = Site::parse(&text).map_err(|problems| {
+        let (count, shown) = (problems.len(), path.display());
+        Fatal::new(step, format!("{count} problems; `levee check {shown}` shows each with its remedy"))
+    })?;
+    Ok((text, site))
 }
 
 /// That a run directory and a state directory are this warden's, as long as this value lives.
@@ -70,11 +63,11 @@ pub fn site(path: &Path, checked: Option<&str>) -> Result<(String, Site), Fatal>
 pub struct Lock(#[allow(dead_code, reason = "held for its locks")] [File; 2]);
 
 /// Makes the directories of a run, for root alone, and claims both. With one state directory, two wardens would write the same audit log
-/// and mount the same stores.
+/// and mount the same stores. Where `levee up` has held a site file to its state, it is this one, and the state what it was then.
 ///
 /// # Errors
-/// Which cannot be made, and why; or that another warden has the directory.
-pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
+/// Which cannot be made, and why; that another warden has the directory; or that site file or state are others.
+pub fn prepare(options: &Options, site: &str) -> Result<Lock, Fatal> {
     for path in [&options.state, &options.run] {
         let make = || -> io::Result<()> {
             std::fs::create_dir_all(path)?;
@@ -84,7 +77,15 @@ pub fn prepare(options: &Options) -> Result<Lock, Fatal> {
     }
     let run = claim(&options.run, "another warden runs there; `levee down` stops it")?;
     let other = "another warden runs with this state; stop it with `levee down`, or give this one a directory of its own by --state";
-    Ok(Lock([run, claim(&options.state, other)?]))
+    let lock = Lock([run, claim(&options.state, other)?]);
+    // Without one it is what it was only if there was none.
+    let pin = std::fs::read(options.state.join(PIN)).unwrap_or_default();
+    let found = hex(&Sha256::digest([site.as_bytes(), &pin].concat()));
+    if options.checked.as_ref().is_some_and(|checked| *checked != found) {
+        let why = "site file or state were changed while `levee up` looked at them: run `levee up` again";
+        return Err(Fatal::new("hold the site to its state", why));
+    }
+    Ok(lock)
 }
 
 /// How long a claim is waited for. A child that a killed warden was just starting has it, too, until it executes its own program.
@@ -388,20 +389,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_site_file_that_is_another_than_the_one_that_was_looked_at_is_not_used() {
+    fn a_site_file_that_is_another_than_the_one_that_was_looked_at_is_not_used_nor_over_a_state_that_was_changed_since()
+     {
         let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("site.toml");
-        let text = include_str!("../../../conf/small/site.toml");
-        std::fs::write(&path, text).unwrap();
-        let looked_at = hex(&Sha256::digest(text));
-        site(&path, Some(&looked_at)).unwrap();
-        site(&path, None).unwrap();
-        // The same levels, turned round.
-        let levels = r#"["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#;
-        assert!(text.contains(levels));
-        std::fs::write(&path, text.replace(levels, r#"["SECRET", "CONFIDENTIAL", "UNCLASSIFIED"]"#)).unwrap();
-        let refused = site(&path, Some(&looked_at)).unwrap_err().to_string();
-        assert!(refused.contains("it was changed while"), "{refused}");
+        let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+        let (site, turned) = ("the levels", "the same levels, turned round");
+        let prepared = |checked: &str, site: &str| {
+            let line = [
+                "--server",
+                "x",
+                "--programs",
+                "x",
+                "--state",
+                &at("state"),
+                "--run",
+                &at("run"),
+                "--checked",
+            ];
+            let line = line.into_iter().chain([checked]).map(str::to_owned);
+            prepare(&Options::parse(line).unwrap(), site).map(drop).map_err(|e| e.to_string())
+        };
+        let digest = |site: &str, pin: &str| hex(&Sha256::digest(format!("{site}{pin}")));
+        // There was nothing yet, and is nothing.
+        assert_eq!(prepared(&digest(site, ""), site), Ok(()));
+        assert!(prepared(&digest(site, ""), turned).unwrap_err().contains("were changed while"));
+        std::fs::write(place.path().join("state").join(PIN), "before").unwrap();
+        assert_eq!(prepared(&digest(site, "before"), site), Ok(()));
+        // `levee state migrate` was faster.
+        std::fs::write(place.path().join("state").join(PIN), "moved").unwrap();
+        assert!(prepared(&digest(site, "before"), site).unwrap_err().contains("were changed while"));
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Workstation {
         let address = bundle.addresses.first().ok_or_else(|| {
             Fatal::new(format!("read {}", path.display()), "it gives the server no address")
         })?;
-        let lock = state::prepare(&options)?;
+        let lock = state::prepare(&options, "")?;
         let uids = Uids::claim_on_this_host(Place::Workstation)?;
         let logs = own_logs(&uids, &options)?;
         let commands = outer::local(&options.run.join(state::TPE))

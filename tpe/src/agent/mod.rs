@@ -21,7 +21,7 @@ use carry::Spool;
 use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden};
 use levee_ipc::client::{Login, Reached, Reply};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, Pass, ToKeyer};
-use levee_ipc::tpe::{Answer, Session};
+use levee_ipc::tpe::{Answer, Input, Session};
 use levee_ipc::vault::{SessionRecord, SessiondToVault, VaultToSessiond};
 use levee_ipc::warden::tpe::TpePart;
 use levee_ipc::warden::{TpeRequest, WorkstationEvent};
@@ -31,7 +31,7 @@ use levee_session::SessionId;
 use levee_tls::SignerHandle;
 pub use link::unwelcome;
 use link::{Heard, Link};
-use people::People;
+use people::{Asked, People};
 pub use seat::Seat;
 pub use start::serve;
 use std::collections::{BTreeMap, VecDeque};
@@ -196,15 +196,18 @@ impl Agent {
                 self.let_out(ticket, status)?;
                 self.settle()?;
             }
-            while let Some((person, program)) = self.people.next_import() {
-                self.let_in(person, program)?;
-                self.settle()?;
-            }
-            while let Some((person, command)) = self.people.next_command() {
-                self.person = Some(person);
-                let answer = self.carry_out(command);
-                self.person = None;
-                self.people.answer(person, &answer?);
+            while !self.stop
+                && let Some((person, asked)) = self.people.next_asked()
+            {
+                match asked {
+                    Asked::Import(program) => self.let_in(person, program)?,
+                    Asked::Command(command) => {
+                        self.person = Some(person);
+                        let answer = self.carry_out(command);
+                        self.person = None;
+                        self.people.answer(person, &answer?);
+                    }
+                }
                 self.settle()?;
             }
         }
@@ -375,7 +378,12 @@ impl Agent {
             }
             people::Wish::Run { person, program } => {
                 self.link.used();
-                if let Err((kind, reason)) = self.start_program(person, program, None) {
+                // What is asked for without a session is for none that comes later.
+                let started = match program.input {
+                    Input::Import => self.runs_programs().map(|()| self.people.import(person, program)),
+                    _ => self.start_program(person, program, None),
+                };
+                if let Err((kind, reason)) = started {
                     self.people.answer(person, &Answer::Refused { kind, reason });
                 }
             }

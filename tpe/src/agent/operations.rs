@@ -180,9 +180,9 @@ impl Agent {
         if !self.people.is_here(person) {
             return Ok(());
         }
-        if self.is_locked() {
-            let reason = IS_LOCKED.to_owned();
-            self.people.answer(person, &Answer::Refused { kind: RefusalKind::Locked, reason });
+        // Before anything is fetched, which takes its time.
+        if let Err((kind, reason)) = self.runs_programs() {
+            self.people.answer(person, &Answer::Refused { kind, reason });
             return Ok(());
         }
         self.people.fetch(person);

@@ -65,6 +65,14 @@ pub struct Program {
     pub terminal: Option<OwnedFd>,
 }
 
+/// What is done one after the other, whoever asks.
+pub enum Asked {
+    /// A command.
+    Command(Command),
+    /// A program whose standard input is to be recorded before it starts.
+    Import(Program),
+}
+
 struct Connection {
     channel: Watched<Channel>,
     stage: Stage,
@@ -79,11 +87,9 @@ pub struct People {
     /// Who sits here: nobody else, root excepted, has a say until they have signed off, nor have they in another login.
     owner: Option<Account>,
     /// Of those alone who are here: what somebody asked for who has gone is asked by nobody.
-    commands: VecDeque<(Person, Command)>,
-    /// When an account was served last, by a count of commands, for as long as it has connections.
+    asked: VecDeque<(Person, Asked)>,
+    /// When an account was served last, by a count of what was done, for as long as it has connections.
     served: BTreeMap<u32, u64>,
-    /// Programs whose standard input is to be recorded before they start.
-    imports: VecDeque<(Person, Program)>,
     /// Whose file is being fetched, and what has come of it.
     fetched: Option<(Person, Option<Result<OwnedFd, String>>)>,
     next: u64,
@@ -100,9 +106,8 @@ impl People {
             acceptor: watched.map_err(|why| Fatal::new("wait for commands", why))?,
             connections: BTreeMap::new(),
             owner: None,
-            commands: VecDeque::new(),
+            asked: VecDeque::new(),
             served: BTreeMap::new(),
-            imports: VecDeque::new(),
             fetched: None,
             next: 1,
         })
@@ -133,8 +138,7 @@ impl People {
 
     /// The one way in which a connection ends: with all that it asked for, so that nothing of it is done in the name of who comes next.
     fn remove(&mut self, person: Person) -> Option<Connection> {
-        self.commands.retain(|(whose, _)| *whose != person);
-        self.imports.retain(|(whose, _)| *whose != person);
+        self.asked.retain(|(whose, _)| *whose != person);
         self.connections.remove(&person)
     }
 
@@ -210,29 +214,28 @@ impl People {
         self.fetched.as_mut().filter(|(whose, _)| *whose == person)?.1.take()
     }
 
-    /// The next command in turn: that of the account that was served longest ago, so that none, by asking for much, keeps another waiting
-    /// for more than one command.
-    pub fn next_command(&mut self) -> Option<(Person, Command)> {
-        let Self { connections, commands, served, .. } = self;
+    /// What is next in turn: of the account that was served longest ago, so that none, by asking for much, keeps another waiting
+    /// for more than one thing.
+    pub fn next_asked(&mut self) -> Option<(Person, Asked)> {
+        let Self { connections, asked, served, .. } = self;
         served.retain(|uid, _| connections.values().any(|connection| connection.account.uid == *uid));
         let uid = |person: &Person| connections.get(person).map(|connection| connection.account.uid);
         let last = |uid: Option<u32>| uid.and_then(|uid| served.get(&uid).copied()).unwrap_or_default();
         // (Of equals it is the first.)
-        let (at, (person, _)) =
-            commands.iter().enumerate().min_by_key(|(_, (person, _))| last(uid(person)))?;
+        let (at, (person, _)) = asked.iter().enumerate().min_by_key(|(_, (person, _))| last(uid(person)))?;
         let turn = served.values().max().map_or(1, |last| last.saturating_add(1));
         served.extend(uid(person).map(|uid| (uid, turn)));
-        commands.remove(at)
+        asked.remove(at)
+    }
+
+    /// A program's standard input is to be recorded before it starts, in its turn.
+    pub fn import(&mut self, person: Person, program: Program) {
+        self.asked.push_back((person, Asked::Import(program)));
     }
 
     /// Whether a person still waits for an answer.
     pub fn is_here(&self, person: Person) -> bool {
         self.connections.contains_key(&person)
-    }
-
-    /// The next program in turn whose standard input is to be recorded.
-    pub fn next_import(&mut self) -> Option<(Person, Program)> {
-        self.imports.pop_front()
     }
 
     /// Answers with files, which ends the connection.
@@ -277,7 +280,7 @@ impl People {
 
     /// The compartment is gone, and every program with it; what was to be carried into it is not for the next one.
     pub fn programs_purged(&mut self) {
-        self.imports.clear();
+        self.asked.retain(|(_, asked)| matches!(asked, Asked::Command(_)));
         let running: Vec<Person> = self
             .connections
             .iter()
@@ -328,11 +331,7 @@ impl People {
                     // A person's number is never used twice, so it serves as its program's ticket too.
                     *stage = Stage::Running(person);
                     let program = Program { argv, env, input, output, terminal: fds.pop() };
-                    if input == Input::Import {
-                        self.imports.push_back((person, program));
-                    } else {
-                        wishes.push(Wish::Run { person, program });
-                    }
+                    wishes.push(Wish::Run { person, program });
                 }
                 (Stage::Running(ticket), Command::Signal(signal)) => {
                     wishes.push(Wish::Signal { ticket: *ticket, signal });
@@ -343,7 +342,7 @@ impl People {
                 }
                 (Stage::Silent(_), command) => {
                     *stage = Stage::Waiting;
-                    self.commands.push_back((person, command));
+                    self.asked.push_back((person, Asked::Command(command)));
                 }
             }
         }

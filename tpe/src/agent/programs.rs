@@ -19,6 +19,15 @@ fn environment(persons: Vec<String>) -> Vec<String> {
 }
 
 impl Agent {
+    /// Whether there is a session, and it is not locked.
+    pub(super) fn runs_programs(&self) -> Result<(), (RefusalKind, String)> {
+        match &self.session {
+            None => Err((RefusalKind::NoSession, "no session is open: choose a level first".into())),
+            Some(_) if self.is_locked() => Err((RefusalKind::Locked, super::operations::IS_LOCKED.into())),
+            Some(_) => Ok(()),
+        }
+    }
+
     /// Starts a program; `imported` is its standard input where that is a file that may be carried in.
     pub(super) fn start_program(
         &mut self,
@@ -26,12 +35,7 @@ impl Agent {
         program: Program,
         imported: Option<OwnedFd>,
     ) -> Result<(), (RefusalKind, String)> {
-        if self.session.is_none() {
-            return Err((RefusalKind::NoSession, "no session is open: choose a level first".into()));
-        }
-        if self.is_locked() {
-            return Err((RefusalKind::Locked, super::operations::IS_LOCKED.into()));
-        }
+        self.runs_programs()?;
         let Program { argv, env, input, output, terminal } = program;
         let unavailable =
             |e: std::io::Error| (RefusalKind::Unavailable, format!("a program's descriptors: {e}"));

@@ -123,7 +123,7 @@ pub fn run(socket: &Path) -> Result<(), Fault> {
         screen.open_menu();
     }
     let result = screen.serve(&mut terminal);
-    ratatui::restore();
+    terminal::give_back();
     result.map_err(failed)
 }
 

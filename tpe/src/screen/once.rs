@@ -123,7 +123,7 @@ pub fn run(socket: &Path, argv: Vec<String>, input: Input, file: Option<OwnedFd>
     let mut terminal = terminal::take(screen.size).map_err(failed)?;
     screen.fit();
     let served = screen.serve(&mut terminal);
-    ratatui::restore();
+    terminal::give_back();
     served.map_err(failed)?;
     let outcome = screen.once.take().unwrap_or_default();
     match outcome.over {

@@ -4,7 +4,8 @@
 //! which no memory is enough.
 
 use super::parser::MAX_SIZE;
-use ratatui::crossterm::{execute, terminal::EnterAlternateScreen};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{DisableLineWrap, EnableLineWrap, EnterAlternateScreen};
 use ratatui::layout::Rect;
 use ratatui::{DefaultTerminal, TerminalOptions, Viewport};
 use std::io;
@@ -26,15 +27,24 @@ fn bounded((rows, columns): (u16, u16)) -> (u16, u16) {
     (held(rows, USUAL.0), held(columns, USUAL.1))
 }
 
-/// Takes the terminal, of this size; `ratatui::restore` gives it back.
+/// Takes the terminal, of this size; [`give_back`] gives it back. How wide a character is each terminal has its own opinion of: one that does not
+/// fit behind the others of its row goes nowhere. Else a program's would go on in the next row, and behind the last one all rows move up, the
+/// banner out of sight.
 ///
 /// # Errors
 /// The terminal's.
 pub fn take(size: (u16, u16)) -> io::Result<DefaultTerminal> {
     // Of what is drawn by itself ratatui would make two of what the terminal says.
     let terminal = ratatui::try_init_with_options(TerminalOptions { viewport: Viewport::Fixed(area(size)) })?;
-    execute!(io::stdout(), EnterAlternateScreen)?;
+    execute!(io::stdout(), EnterAlternateScreen, DisableLineWrap)?;
     Ok(terminal)
+}
+
+/// What [`take`] has taken.
+pub fn give_back() {
+    // As for ratatui's own: there is nothing else to be done about it.
+    let _ = execute!(io::stdout(), EnableLineWrap);
+    ratatui::restore();
 }
 
 /// The whole of it.

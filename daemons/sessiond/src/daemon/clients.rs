@@ -1,6 +1,6 @@
 //! Trusted paths: who is at the other end, what they ask, and what they are answered.
 
-use super::{Daemon, Source};
+use super::{Certificate, Daemon, Source};
 use crate::convert;
 use crate::known::{Subject, digest_of};
 use crate::passwords::{self, Job, Seen};
@@ -12,12 +12,17 @@ use levee_ipc::warden::Role;
 use levee_ipc::{Channel, Received, Secret, client};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::{HostName, UserName};
-use levee_session::{ClientId, Event, RefusalKind, Reply, Request, SessionId, Verified};
+use levee_session::{ClientId, Event, RefusalKind, Reply, Request, SessionId, Time, Verified};
 use std::collections::BTreeSet;
 use zeroize::Zeroizing;
 
 /// The most trusted paths at a time, in all: 10,000 sessions, and some that come back before their old path is known to be gone.
 const MAX_CLIENTS: usize = 12_288;
+/// Of these, so many that have not shown whose they are: a device that has shows it in two turns, and has eight at most. Beyond that the
+/// oldest gives way.
+const MAX_UNSHOWN: usize = 1_024;
+/// So many show it in a turn, each by two signatures: everybody else is heard in between.
+const PROOFS: usize = 16;
 
 /// The most causes in one message of the trusted path's server.
 const MAX_DROPPED: usize = 512;
@@ -77,6 +82,13 @@ impl Daemon {
                         let mut link = Outbox::with(Bound::ANSWERS);
                         if link.replace(Channel::from_fd(fd), &mut self.events, Source::Client(id)).is_ok() {
                             self.clients.insert(id, Client { link, shown: Shown::Nothing, kept: None });
+                            self.unshown.insert(id);
+                        }
+                        if self.unshown.len() > MAX_UNSHOWN
+                            && let Some(oldest) = self.unshown.pop_first()
+                        {
+                            self.counts.add_many("a trusted path that does not show whose it is", 1, now);
+                            self.drop_client(oldest);
                         }
                     }
                 }
@@ -135,6 +147,10 @@ impl Daemon {
         for _ in 0..TURN {
             let waits = self.waits(id);
             let Some(client) = self.clients.get_mut(&id) else { return };
+            if matches!(client.shown, Shown::Asked { .. }) && self.proofs >= PROOFS {
+                // The kernel says of it again in the next turn.
+                return;
+            }
             if waits {
                 // It is not read, and so held back; that it is gone is seen anyhow.
                 if can.gone {
@@ -180,15 +196,20 @@ impl Daemon {
     /// A device shows who it is; whoever holds the channel has no say in that.
     fn hear_proof(&mut self, id: ClientId, proof: Proof, nonce: &[u8; 32], exporter: &[u8; 32]) {
         let now = self.clock.now();
+        self.proofs += 1;
         let proved = self.devices.prove(proof, nonce, exporter, now);
         let Some(client) = self.clients.get_mut(&id) else { return };
         match proved {
             Ok(passport) => {
-                let Passport { device, serial, fingerprint, .. } = passport;
+                let Passport { device, serial, fingerprint, not_after, .. } = passport;
                 client.shown = Shown::Device(device.clone(), serial.clone());
+                self.unshown.remove(&id);
                 client.link.send(client::Reply::Alive);
                 if self.site.host(&device).is_some() {
-                    self.certificates.insert(fingerprint, (device.clone(), serial));
+                    let end = Time::from_millis(not_after.saturating_mul(1_000));
+                    let shown = Certificate { device: device.clone(), serial, end };
+                    self.certificates.insert(fingerprint, shown);
+                    self.certificate_ends = Some(self.certificate_ends.map_or(end, |first| first.min(end)));
                 }
                 self.handle(Event::Hello { client: id, device, fingerprint });
             }
@@ -261,6 +282,7 @@ impl Daemon {
     }
 
     pub(super) fn drop_client(&mut self, id: ClientId) {
+        self.unshown.remove(&id);
         if self.clients.remove(&id).is_some() {
             self.handle(Event::Gone(id));
         }

@@ -1,6 +1,6 @@
 //! Levee's other processes: what warden, keyer, vaults and signer say, and what becomes of one that is lost.
 
-use super::{Client, Daemon, Source};
+use super::{Certificate, Client, Daemon, Source};
 use crate::known::Subject;
 use crate::worded;
 use levee_daemon::{Fatal, Lost, TURN};
@@ -11,7 +11,7 @@ use levee_ipc::vault::VaultToSessiond;
 use levee_ipc::warden::{CompartmentStatus, LabelEvent, Role, SessiondRequest, WhatRuns};
 use levee_policy::audit::{Action, Event as Entry, PPK, Verdict, ppk_used};
 use levee_policy::{HostName, LabelName};
-use levee_session::{CutId, Event, OperatorId};
+use levee_session::{ClientId, CutId, Event, OperatorId};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -71,13 +71,13 @@ impl Daemon {
         self.look_at(&Subject::Revocations);
         let Self { certificates, devices, machine, .. } = self;
         let all = certificates.values();
-        let named = all.filter(|(_, serial)| devices.is_revoked(serial)).map(|(device, _)| device.clone());
+        let named = all.filter(|shown| devices.is_revoked(&shown.serial)).map(|shown| shown.device.clone());
         let mut named: BTreeSet<HostName> = named.collect();
         let mut unseen = BTreeSet::new();
         for session in machine.shown() {
             match certificates.get(&session.fingerprint) {
                 None => drop(unseen.insert(session.device)),
-                Some((_, serial)) if devices.is_revoked(serial) => drop(named.insert(session.device)),
+                Some(shown) if devices.is_revoked(&shown.serial) => drop(named.insert(session.device)),
                 // By another one, which it has had since.
                 Some(_) => drop(named.remove(&session.device)),
             }
@@ -91,6 +91,29 @@ impl Daemon {
         let is_named = |client: &Client| client.has_shown(|serial| self.devices.is_revoked(serial));
         let out = self.clients.iter().filter(|(_, client)| is_named(client)).map(|(id, _)| *id);
         for client in out.collect::<Vec<_>>() {
+            self.drop_client(client);
+        }
+    }
+
+    /// What was begun by a certificate that has run out ends, as where it is revoked: nothing could be begun by it any more.
+    pub(super) fn see_to_certificates(&mut self) {
+        let now = self.clock.now();
+        if self.certificate_ends.is_none_or(|end| now <= end) {
+            return;
+        }
+        let Self { certificates, machine, clients, .. } = self;
+        self.certificate_ends = certificates.values().map(|shown| shown.end).filter(|end| *end >= now).min();
+        let over = |shown: &&Certificate| shown.end < now;
+        let serials: BTreeSet<&[u8]> =
+            certificates.values().filter(over).map(|shown| shown.serial.as_slice()).collect();
+        let began = machine.shown().filter_map(|session| certificates.get(&session.fingerprint).filter(over));
+        let began: Vec<HostName> = began.map(|shown| shown.device.clone()).collect();
+        let out = clients.iter().filter(|(_, client)| client.has_shown(|serial| serials.contains(serial)));
+        let out: Vec<ClientId> = out.map(|(id, _)| *id).collect();
+        for device in began {
+            self.handle(Event::RanOut(device));
+        }
+        for client in out {
             self.drop_client(client);
         }
     }
