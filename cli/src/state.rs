@@ -5,9 +5,12 @@ use crate::pin::{self, Lattice, Pin};
 use crate::site;
 use clap::{Args, Subcommand};
 use levee_policy::{LabelName, Site};
+use rustix::fs::OFlags;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -26,7 +29,7 @@ enum What {
 /// Bring the labels' stores to a site file in which levels or categories have other names or places
 ///
 /// A label's store, and those of its partitions, go to the label of its name, to that which --renamed makes of it, or to that which --move says; only where nobody can read them
-/// who could not before. If there is no such place, nothing is done. Copies and snapshots of stores are removed: they are made anew.
+/// who could not before. If there is no such place, nothing is done. Copies and snapshots of stores are removed: they are made anew. Sessions do not come back.
 /// The server must be down.
 #[derive(Debug, Args)]
 struct Migrate {
@@ -298,6 +301,32 @@ fn directories(partitions: &Path) -> Result<Vec<LabelName>, String> {
     Ok(found)
 }
 
+/// When sessiond ran last, in the state directory: a boot's name, two times, and how that run ended, in so many octets.
+const LAST_RAN: &str = "sessiond/last-ran";
+const LAST_RAN_LENGTH: usize = 96;
+
+/// Has no session come back: what the store has it at, by name, may be another label now. sessiond takes up none where it does not know for how long
+/// it was away, as after a time that has not come.
+fn end_sessions(state: &Path) -> Result<(), String> {
+    let path = state.join(LAST_RAN);
+    let write = || -> std::io::Result<()> {
+        // (The directory is sessiond's.)
+        let flags = i32::try_from(OFlags::NOFOLLOW.bits()).map_err(std::io::Error::other)?;
+        let file = File::options().read(true).write(true).custom_flags(flags).open(&path)?;
+        let mut text = String::new();
+        (&file).take(LAST_RAN_LENGTH as u64).read_to_string(&mut text)?;
+        let mut words = text.split_ascii_whitespace();
+        let (boot, run) = (words.next().unwrap_or_default(), words.nth(2).unwrap_or_default());
+        let said = format!("{boot} {0} {0} {run}", u64::MAX);
+        file.write_all_at(format!("{said:<width$}\n", width = LAST_RAN_LENGTH - 1).as_bytes(), 0)?;
+        file.sync_all()
+    };
+    match write() {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", path.display())),
+        _ => Ok(()),
+    }
+}
+
 /// Carries out what the pin says is begun: first all that move get names of their own, then those that they are to have.
 fn finish(mut pin: Pin, site: &Site, state: &Path) -> Result<Done, String> {
     let (stores, partitions) = (&state.join(STORES), &state.join(PARTITIONS));
@@ -317,6 +346,7 @@ fn finish(mut pin: Pin, site: &Site, state: &Path) -> Result<Done, String> {
         let one = |of: &&PathBuf| File::open(of).and_then(|of| of.sync_all()).map_err(|e| failed(of, e));
         [stores, partitions].iter().filter(|of| of.exists()).try_for_each(one)
     };
+    end_sessions(state)?;
     let (_, removed) = images(stores)?;
     for name in &removed {
         fs::remove_file(at(name)).map_err(|e| failed(&at(name), e))?;

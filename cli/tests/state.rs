@@ -193,6 +193,10 @@ fn what_partitions_have_goes_where_their_label_goes_and_never_down() {
         fs::create_dir_all(of(label)).unwrap();
         fs::write(of(label).join("sonar.img"), label).unwrap();
     }
+    let last = place.state().join("sessiond/last-ran");
+    fs::create_dir_all(last.parent().unwrap()).unwrap();
+    let boot = "0f5c1f9e-6d3b-4c63-9d1a-5b6c7d8e9f00";
+    fs::write(&last, format!("{:<95}\n", format!("{boot} 1000 1764450000000 end"))).unwrap();
     // Each level is called as the one above it was.
     let site = place.site("new.toml", r#"["CONFIDENTIAL", "SECRET", "TOP"]"#, "harbour");
     let migrate = |more: &[&str]| place.run("state", &[&["migrate", &site][..], more].concat());
@@ -205,6 +209,12 @@ fn what_partitions_have_goes_where_their_label_goes_and_never_down() {
         assert_eq!(fs::read_to_string(of(label).join("sonar.img")).unwrap(), had);
     }
     assert!(!of("UNCLASSIFIED").exists());
+    // A time that has not come: sessiond takes no session up, whose label would be another.
+    let never = u64::MAX;
+    assert_eq!(
+        fs::read_to_string(&last).unwrap(),
+        format!("{:<95}\n", format!("{boot} {never} {never} end"))
+    );
     assert!(said(&place.run("check", &[&site])).contains("is sound"));
 }
 

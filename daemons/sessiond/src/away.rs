@@ -264,6 +264,23 @@ mod tests {
     }
 
     #[test]
+    fn after_a_migration_nobody_knows_how_long_ago_it_was_though_how_the_run_ended_is_known() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let open =
+            |boot: &str| Away::open(directory.as_fd(), boot.to_owned(), GRACE, Clock::start()).unwrap();
+        // As `levee state migrate` writes it.
+        for (run, boot, failed) in
+            [("end", "a", false), ("end", "b", false), ("", "a", false), ("", "b", true)]
+        {
+            let text = format!("{:<95}\n", format!("a {0} {0} {run}", u64::MAX));
+            std::fs::write(place.path().join(FILE), text).unwrap();
+            let (last, away) = open(boot);
+            assert_eq!((away, last.host_failed()), (None, failed), "{run} {boot}");
+        }
+    }
+
+    #[test]
     fn a_first_run_knows_nothing_and_the_next_one_how_long_ago_it_was() {
         let place = tempfile::tempdir().unwrap();
         let directory = File::open(place.path()).unwrap();

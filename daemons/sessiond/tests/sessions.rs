@@ -649,6 +649,28 @@ fn what_a_workstation_began_ends_with_its_certificate_and_another_ones_goes_on()
 }
 
 #[test]
+fn a_session_does_not_come_back_at_what_another_label_is_called_after_a_migration() {
+    let world = World::start(Site::new());
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    let session = client.open("SECRET").session;
+    let mut site = world.kill();
+    // What was SECRET is TOP, and what was CONFIDENTIAL is SECRET.
+    let levels = r#"["UNCLASSIFIED", "CONFIDENTIAL", "SECRET"]"#;
+    assert!(site.site.contains(levels));
+    site.site =
+        site.site.replace(levels, r#"["UNCLASSIFIED", "SECRET", "TOP"]"#).replace("SECRET//", "TOP//");
+    // As `levee state migrate` leaves it.
+    let last = site.directory.join("last-ran");
+    let boot = std::fs::read_to_string(&last).unwrap().split(' ').next().unwrap().to_owned();
+    std::fs::write(&last, format!("{:<95}\n", format!("{boot} {0} {0}", u64::MAX))).unwrap();
+    let world = World::start(site);
+    let answer = world.connect("ws1").call(Request::Resume(session));
+    assert_eq!(refusal(&answer), Some(RefusalKind::NoSession), "{answer:?}");
+    assert_eq!(world.sessions_in_vaults(), 0);
+}
+
+#[test]
 fn a_disabled_person_is_out_at_once_at_every_workstation_and_after_a_start_until_enabled() {
     let disable = |user: &str, disable| operator::Command::Disable(user.parse().unwrap(), disable);
     let mut world = World::start(Site::new());
