@@ -51,8 +51,8 @@ struct Key {
 }
 
 /// Which log.
-#[derive(Debug, clap::Args)]
-struct Which {
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Which {
     /// The log's files, oldest first [default: those of the state directory]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -130,6 +130,21 @@ enum Went {
     Denied,
     /// It was no decision
     Noted,
+}
+
+/// Shows all records of a kind.
+///
+/// # Errors
+/// The log cannot be read.
+pub(crate) fn history(
+    action: &str,
+    which: &Which,
+    since: Option<u64>,
+    json: bool,
+) -> Result<ExitCode, String> {
+    let (user, host, label, verdict, until) = (None, None, None, None, None);
+    let (which, action) = (which.clone(), Some(action.to_owned()));
+    Show { which, user, host, label, action, verdict, since, until, follow: false, json }.answer()
 }
 
 impl Audit {
@@ -498,7 +513,7 @@ fn one_line(record: &Record, paint: Paint) -> String {
 }
 
 /// Milliseconds since 1970, of a time or a time ago.
-fn since(text: &str) -> Result<u64, String> {
+pub(crate) fn since(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let factor = match unit {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use levee_ipc::operator::{self, Answer};
 use levee_policy::{PostureName, site};
 
+use crate::audit;
 use crate::operator::Which;
 use crate::output;
 use crate::status::postures;
@@ -29,6 +30,19 @@ enum Command {
         #[command(flatten)]
         which: Which,
         /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show which were set and ended, when and by whom, why, what was before and how long it took: the audit log's records of it, the newest last
+    ///
+    /// Exit code 0: there are some. 1: there is none. 2: the log could not be read.
+    History {
+        #[command(flatten)]
+        which: audit::Which,
+        /// Only from then on: a time ago such as 90s, 10m, 2h, 7d, or a time such as 2026-01-31T12:00:00Z
+        #[arg(long, value_name = "TIME", value_parser = audit::since)]
+        since: Option<u64>,
+        /// Print each record as JSON
         #[arg(long)]
         json: bool,
     },
@@ -69,6 +83,7 @@ impl Posture {
             Command::Set(set) => set.run(),
             Command::Plan(plan) => plan.run(),
             Command::Show { which, json } => show(which, *json),
+            Command::History { which, since, json } => audit::history("posture", which, *since, *json),
         })
     }
 }

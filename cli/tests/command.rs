@@ -638,6 +638,7 @@ const IN_VAIN: &[&[&str]] = &[
     &["posture", "set", "siege", "--run", "NONE"],
     &["posture", "plan", "siege", "--run", "NONE"],
     &["posture", "show", "--run", "NONE"],
+    &["posture", "history", "--state", "NONE"],
     &["access", "allow", "ada", "web", "LOW", "--run", "NONE"],
     &["access", "deny", "ada", "web", "LOW", "--run", "NONE"],
     &["access", "show", "LOW", "--run", "NONE"],

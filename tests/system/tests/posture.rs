@@ -218,6 +218,12 @@ fn two_levels_in_traffic_change_their_ciphers_and_change_back_without_losing_a_p
     assert!(posture(&world, &["show"]).ok().contains("siege"));
     let shown: serde_json::Value = serde_json::from_str(&posture(&world, &["show", "--json"]).ok()).unwrap();
     assert_eq!((&shown[0]["name"], &shown[0]["seconds"]), (&"siege".into(), &serde_json::Value::Null));
+    let history = world.levee(&["posture", "history", "--json", "--state", &text(&world.path("state"))]).ok();
+    let history: Vec<Value> = history.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(
+        history.len() >= 5 && history.iter().all(|record| record["event"]["action"] == "posture"),
+        "{history:?}"
+    );
     let verify = world.levee(&["audit", "verify", "--json", "--state", &text(&world.path("state"))]);
     assert!(verify.out.contains("\"checkpoints\""), "{}{}", verify.out, verify.err);
 }
