@@ -338,6 +338,10 @@ fn every_process_of_a_label_begins_the_same_way_however_the_server_was_started()
                 "LEVEE_LABEL=",
                 "NGINX=",
                 "LC_CTYPE=C.UTF-8",
+                // Of a process for a connection: whose that is.
+                "LEVEE_USER=",
+                "REMOTE_ADDR=",
+                "REMOTE_PORT=",
             ];
             assert!(!placed.own && known.iter().any(|k| entry.starts_with(k)), "{name} has {entry}");
         }
