@@ -49,7 +49,7 @@ fn serving() -> usize {
 }
 
 /// levee's arms.
-const VARIANTS: [(&str, Variant); 7] = [
+const VARIANTS: [(&str, Variant); 5] = [
     ("vault", Variant { part: "vv", tables: "", posture: None, vault: None }),
     ("stacks", Variant { part: "vs", tables: "[vault]\nworkers = 2\n\n", posture: None, vault: None }),
     (
@@ -63,25 +63,6 @@ const VARIANTS: [(&str, Variant); 7] = [
     ),
     // The paper's pass-through.
     ("clear", Variant { part: "vg", tables: "", posture: None, vault: Some("levee-lab-vault") }),
-    // The paper's two ciphers and its pass-through, each with one stack and with two.
-    (
-        "stacks-chacha",
-        Variant {
-            part: "vt",
-            tables: "[vault]\nworkers = 2\n\n[[posture]]\nname = \"chacha\"\nciphers = [\"chacha20-poly1305\"]\n\n",
-            posture: Some("chacha"),
-            vault: None,
-        },
-    ),
-    (
-        "stacks-clear",
-        Variant {
-            part: "vu",
-            tables: "[vault]\nworkers = 2\n\n",
-            posture: None,
-            vault: Some("levee-lab-vault"),
-        },
-    ),
     (
         "agreeing",
         Variant { part: "va", tables: "[vault]\nagree = [\"LOW\"]\n\n", posture: None, vault: None },

@@ -20,6 +20,10 @@ fn name(program: &str, arguments: &[&str]) -> Option<String> {
             if *first == "status" && arguments.contains(&"--cost") {
                 return Some("levee-status-cost".into());
             }
+            // Records of the log.
+            if (*first, second) == ("posture", "history") {
+                return Some("levee-audit-show".into());
+            }
             let grouped = ["access", "audit", "lab", "label", "partition", "posture", "session", "state"]
                 .contains(first);
             Some(if grouped { format!("levee-{first}-{second}") } else { format!("levee-{first}") })

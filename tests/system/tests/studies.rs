@@ -209,7 +209,7 @@ fn each_kind_of_openssls_rows_is_measured_in_both_places() {
 fn connections_at_a_rate_are_answered_over_a_link_and_through_each_kind_of_vaults() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["connections@200", "kept@1000", "stream"];
-    let arms = ["link", "vault", "clear", "stacks", "chacha", "stacks-chacha", "stacks-clear", "agreeing"];
+    let arms = ["link", "vault", "clear", "stacks", "chacha", "agreeing"];
     let run = once(dir.path(), "vaulted", &rows, &arms);
     whole(&run, &rows, &arms);
     for s in samples(&run).unwrap().iter().filter(|s| s.row == "connections@200" && s.seconds.is_some()) {
