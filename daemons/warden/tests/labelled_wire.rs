@@ -211,12 +211,19 @@ fn accepted(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 fn streams_of_one_label_pass_whole_whoever_cuts_them_up_and_reach_no_other_label() {
     let link = Link::up();
     let [one, other] = &link.hosts;
-    for segments in ["late", "early"] {
-        if segments == "early" {
-            for host in &link.hosts {
-                for compartment in &host.compartments {
+    // Super-segments as the sender makes them; put together again where they arrive; and neither: each packet alone.
+    for segments in ["late", "together again", "early"] {
+        for host in &link.hosts {
+            for (label, compartment) in host.compartments.iter().enumerate() {
+                if segments == "early" {
                     Net::in_ns(compartment.as_fd()).unwrap().set_gso_max_size("ship0", 1_500).unwrap();
                 }
+                let gro = if segments == "together again" { "on" } else { "off" };
+                let settings = host.at(label, || {
+                    said("ethtool", &["-K", "ship0", "gro", gro]);
+                    said("ethtool", &["-k", "ship0"])
+                });
+                assert!(settings.contains(&format!("generic-receive-offload: {gro}")), "{settings}");
             }
         }
         for label in 0..2 {
