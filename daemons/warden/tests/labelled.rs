@@ -2,7 +2,9 @@
 
 mod twin;
 
-use levee_labelled::{calipso, cipso, spellings};
+use std::collections::BTreeMap;
+
+use levee_labelled::{Drop, calipso, cipso, spellings};
 use levee_policy::TagForm;
 use twin::packets::{Dice, bare, fragment_of, icmpv6, ipv4, ipv6, with_hop_by_hop, with_options};
 use twin::{DROPPED, Link, MTU, PASSED, frame, hostile};
@@ -40,9 +42,29 @@ fn every_spelling_of_a_label_is_delivered_at_it_and_nothing_near_it_elsewhere() 
     assert!(delivered > 0 && delivered < all / 2, "{delivered} of {all}");
 }
 
+/// Why a packet of either version does not come in.
+const FOR_EITHER: [Drop; 8] = [
+    Drop::Malformed,
+    Drop::Unlabelled,
+    Drop::Duplicate,
+    Drop::Truncated,
+    Drop::OtherDomain,
+    Drop::UnknownLabel,
+    Drop::OtherOption,
+    Drop::Disagrees,
+];
+
+/// For each of these reasons the kernel's program has dropped 10,000 packets or more.
+fn each_often(dropped: &BTreeMap<Drop, u64>, reasons: &[Drop]) {
+    for reason in reasons {
+        assert!(dropped.get(reason).is_some_and(|packets| *packets >= 10_000), "{reason:?}: {dropped:?}");
+    }
+}
+
 #[test]
 fn the_program_does_with_hostile_packets_what_the_filter_does() {
-    let twin::Came { delivered, .. } = twin::of_four(HOSTILE);
+    let twin::Came { delivered, dropped, .. } = twin::of_four(HOSTILE);
+    each_often(&dropped, &[&FOR_EITHER[..], &[Drop::Checksum, Drop::UnknownTag, Drop::OutOfRange]].concat());
     assert!(delivered > HOSTILE / 20 && delivered < HOSTILE / 2, "{delivered}");
 }
 
@@ -147,7 +169,8 @@ fn every_spelling_of_a_label_in_ipv6_is_delivered_at_it_and_no_other_bit_is() {
 
 #[test]
 fn with_hostile_packets_of_ipv6_the_program_does_what_the_filter_does() {
-    let twin::Came { delivered, .. } = twin::of_six(HOSTILE);
+    let twin::Came { delivered, dropped, .. } = twin::of_six(HOSTILE);
+    each_often(&dropped, &[&FOR_EITHER[..], &[Drop::BadOption]].concat());
     assert!(delivered > HOSTILE / 20 && delivered < HOSTILE / 2, "{delivered}");
 }
 
@@ -203,7 +226,8 @@ fn a_packet_of_ipv6_that_is_too_large_with_its_label_does_not_leave() {
 
 #[test]
 fn beside_single_level_hosts_the_programs_do_with_hostile_packets_what_the_filter_does() {
-    let twin::Came { delivered, sent, bare } = twin::beside(BESIDE);
+    let twin::Came { delivered, sent, bare, dropped } = twin::beside(BESIDE);
+    each_often(&dropped, &[Drop::Claimed]);
     assert!(delivered > BESIDE / 20 && delivered < BESIDE / 2, "{delivered}");
     assert!(sent > BESIDE / 40 && bare > BESIDE / 1_000 && bare < sent, "{sent}, {bare} without a label");
 }

@@ -200,12 +200,31 @@ pub fn frame(packet: &[u8]) -> Vec<u8> {
     [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &kind, packet].concat()
 }
 
+/// A label of the domain that no link has.
+fn beyond(dice: &mut Dice) -> Label {
+    label(3, [dice.below(8) as u16])
+}
+
+/// A fragment of the one datagram that all such are of, whatever their labels.
+fn of_the_same(packet: &[u8], dice: &mut Dice) -> Vec<u8> {
+    let mut fragment = fragment_of(packet, dice);
+    if fragment[0] >> 4 == 4 {
+        fragment[4..6].fill(7);
+        fragment[9] = 17;
+        fragment[12..20].fill(77);
+    } else {
+        fragment[8..40].fill(77);
+        fragment[44..48].fill(7);
+    }
+    fragment
+}
+
 /// A packet from the link that is wrong in one way or another, or in none.
 pub fn hostile(link: &Link, dice: &mut Dice) -> Vec<u8> {
     let mut option = cipso::encode(&link.domain, link.any_label(dice)).unwrap();
     let packet = if dice.below(6) == 0 { too_big(dice, false) } else { ipv4(dice) };
     let packet = link.placed(packet, dice);
-    match dice.below(12) {
+    match dice.below(14) {
         0 => return packet,
         1 => option = [&option[..], &cipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
         2 => option[1] = dice.bits() as u8,
@@ -227,6 +246,8 @@ pub fn hostile(link: &Link, dice: &mut Dice) -> Vec<u8> {
         }
         8 => option = [&vec![1; dice.below(9) as usize][..], &option].concat(),
         9 => return with_options(&fragment_of(&packet, dice), &option),
+        11 => option = cipso::encode(&link.domain, &beyond(dice)).unwrap(),
+        12 => return with_options(&of_the_same(&packet, dice), &option),
         10 => {
             let mut packet = with_options(&packet, &option);
             // What is shorter than a header the kernel does not run a program on by itself.
@@ -248,7 +269,7 @@ fn hostile_six(link: &Link, dice: &mut Dice) -> Vec<u8> {
     let mut option = calipso::encode(&link.domain, link.any_label(dice)).unwrap();
     let packet = if dice.below(6) == 0 { too_big(dice, true) } else { ipv6(dice) };
     let mut packet = link.placed(packet, dice);
-    match dice.below(13) {
+    match dice.below(15) {
         0 => return packet,
         1 => option = [&option[..], &calipso::encode(&link.domain, link.any_label(dice)).unwrap()].concat(),
         2 => option[1] = dice.bits() as u8,
@@ -275,6 +296,8 @@ fn hostile_six(link: &Link, dice: &mut Dice) -> Vec<u8> {
             option = [&padding[..], &option].concat();
         }
         9 => return with_hop_by_hop(&fragment_of(&packet, dice), &option),
+        12 => option = calipso::encode(&link.domain, &beyond(dice)).unwrap(),
+        13 => return with_hop_by_hop(&of_the_same(&packet, dice), &option),
         10 => {
             let mut packet = with_hop_by_hop(&packet, &option);
             // What is shorter than a header the kernel does not run a program on by itself.
@@ -304,6 +327,17 @@ pub struct Came {
     pub sent: u32,
     /// Of these without a label.
     pub bare: u32,
+    /// From the link, to nobody, by reason.
+    pub dropped: BTreeMap<Drop, u64>,
+}
+
+impl Came {
+    /// Counts what a link's programs have dropped, which go with it.
+    fn count(&mut self, link: &Link) {
+        for dropped in link.programs.dropped().unwrap().iter().filter(|dropped| dropped.arrived) {
+            *self.dropped.entry(dropped.reason).or_default() += dropped.packets;
+        }
+    }
 }
 
 /// So many hostile packets of IPv4 from a link.
@@ -316,11 +350,13 @@ pub fn of_four(packets: u32) -> Came {
     for n in 0..packets {
         // The link's table of datagrams is smaller than what fragments there would be.
         if n % 5_000 == 0 {
+            came.count(&link);
             link = Link::new(TagForm::Bitmap);
         }
         let packet = hostile(&link, &mut dice);
         came.delivered += u32::from(link.receive(&packet));
     }
+    came.count(&link);
     came
 }
 
@@ -333,6 +369,7 @@ pub fn of_six(packets: u32) -> Came {
     let mut came = Came::default();
     for n in 0..packets {
         if n % 5_000 == 0 {
+            came.count(&link);
             link = Link::of_both();
         }
         let packet = hostile_six(&link, &mut dice);
@@ -341,6 +378,7 @@ pub fn of_six(packets: u32) -> Came {
         let at = dice.below(link.labels.len() as u64) as usize;
         came.sent += u32::from(link.send(at, &packet).is_some());
     }
+    came.count(&link);
     came
 }
 
@@ -353,6 +391,7 @@ pub fn beside(packets: u32) -> Came {
     let mut came = Came::default();
     for n in 0..packets {
         if n % 5_000 == 0 {
+            came.count(&link);
             link = Link::beside();
         }
         let packet = if n % 2 == 0 { hostile(&link, &mut dice) } else { hostile_six(&link, &mut dice) };
@@ -367,6 +406,7 @@ pub fn beside(packets: u32) -> Came {
             came.bare += u32::from(left.len() <= packet.len());
         }
     }
+    came.count(&link);
     came
 }
 
