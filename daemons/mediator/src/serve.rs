@@ -34,6 +34,8 @@ struct Connection {
     from: SocketAddr,
     /// Relayed, or else handed off.
     relayed: bool,
+    /// How many its holder had with it: what is kept of both its sockets goes by that ([`kept`]).
+    held: usize,
     state: State,
 }
 
@@ -252,7 +254,12 @@ impl Mediator {
                 continue;
             }
             // A socket that has just been accepted takes both; what the kernel keeps of it counts here, whoever is handed it.
-            let _ = kept::bound(&fd, shares.crowd(&holder));
+            let held = shares.crowd(&holder);
+            if kept::bound(&fd, held).is_err() {
+                shares.give_back(&holder);
+                self.counts.not_started += 1;
+                continue;
+            }
             // While the grant is recorded, a process is made that can take the connection.
             if !listener.relayed && listener.prepared.is_none_or(|last| last.elapsed() > READY) {
                 self.starter.send(ToStarter::Prepare { service: listener.service.clone() });
@@ -267,7 +274,7 @@ impl Mediator {
                 service: service.clone(),
                 from,
             };
-            self.connections.insert(ticket, Connection { client, user, service, from, relayed, state });
+            self.connections.insert(ticket, Connection { client, user, service, from, relayed, held, state });
             self.sessiond.send(connect);
         }
         Ok(())
@@ -307,8 +314,7 @@ impl Mediator {
             }
             return Ok(());
         }
-        let held = self.relayed.crowd(&Holder::of(connection.user.as_ref(), connection.from.ip()));
-        match Relay::connect(fd, connection.from.ip(), listener.address, held) {
+        match Relay::connect(fd, connection.from.ip(), listener.address, connection.held) {
             Ok(relay) => {
                 connection.state = State::Relayed(Box::new(relay));
                 self.counts.relayed += 1;
