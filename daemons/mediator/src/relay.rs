@@ -197,11 +197,28 @@ impl Relay {
         })
     }
 
-    /// Ends it both ways, at both ends.
-    pub fn shut(&self) {
+    /// Both ways are over, or one cannot go on. Whether it stays nevertheless, since one end has not taken what was written: that may be some MiB, which
+    /// the kernel would have for minutes if the socket were closed, as nobody's. There is an event when it is taken.
+    pub fn lingers(&mut self) -> bool {
+        let over = || Way { ended: true, done: true, ..Way::default() };
+        (self.up, self.down) = (over(), over());
+        let ends = [&self.front, &self.back];
+        let lingers = ends.into_iter().any(|socket| tcp::kept(socket).is_ok_and(|kept| kept.unsent > 0));
+        if lingers {
+            for socket in ends {
+                // Who is not connected any more needs no end.
+                let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            }
+        }
+        lingers
+    }
+
+    /// Ends it both ways, at both ends, at once: what the kernel still has of it goes nowhere. Closing alone would have it go out for as long as its receiver
+    /// keeps it waiting.
+    pub fn abort(&self) {
         for socket in [&self.front, &self.back] {
-            // Who is not connected any more needs no end.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            // Who is not connected any more has nothing under way.
+            let _ = rustix::net::connect_unspec(socket);
         }
     }
 }
@@ -452,10 +469,67 @@ mod tests {
     }
 
     #[test]
-    fn once_shut_neither_end_hears_more_than_the_end() {
+    fn what_was_written_and_not_taken_stays_until_it_is_and_nothing_does_that_was() {
+        for (how, broken) in [("both ways are over", false), ("the daemon resets it", true)] {
+            let mut pair = pair();
+            let sent = vec![7; 1 << 20];
+            pair.client.write_all(b"a question").unwrap();
+            if !broken {
+                pair.client.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            let mut daemon = pair.daemon.try_clone().unwrap();
+            // More than the client's kernel takes before it reads.
+            rustix::net::sockopt::set_socket_recv_buffer_size(&pair.client, 64 << 10).unwrap();
+            daemon.set_nonblocking(true).unwrap();
+            let mut left = sent.as_slice();
+            for _ in 0..50 {
+                let octets = daemon.write(left).unwrap_or(0);
+                left = left.get(octets..).unwrap();
+                let _ = pair.all().unwrap();
+            }
+            if broken {
+                rustix::net::sockopt::set_socket_linger(&daemon, Some(Duration::ZERO)).unwrap();
+            } else {
+                daemon.read_exact(&mut [0; 10]).unwrap();
+            }
+            drop((daemon, std::mem::replace(&mut pair.daemon, pair.client.try_clone().unwrap())));
+            assert_eq!(pair.all().is_err(), broken, "{how}");
+            assert!(pair.relay.lingers(), "{how}: the client has read nothing");
+            pair.client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut got = Vec::new();
+            pair.client.read_to_end(&mut got).unwrap();
+            assert!(!got.is_empty(), "{how}: what was on its way came");
+            let ends = std::time::Instant::now() + Duration::from_secs(5);
+            while pair.relay.lingers() {
+                assert!(std::time::Instant::now() < ends, "{how}: all of it was taken");
+            }
+        }
+    }
+
+    #[test]
+    fn once_aborted_neither_end_hears_what_the_kernel_still_had_for_it() {
+        let mut pair = pair();
+        pair.client.set_nonblocking(true).unwrap();
+        // The daemon does not read: some waits for it at its own end, and some at the mediator's.
+        for _ in 0..50 {
+            let _ = pair.client.write(&[7; 1 << 20]);
+            pair.all().unwrap();
+        }
+        let waits = tcp::kept(&pair.relay.back).unwrap().unsent;
+        assert!(waits > 0);
+        let there = rustix::io::ioctl_fionread(&pair.daemon).unwrap();
+        pair.relay.abort();
+        drop(pair.relay);
+        let mut rest = Vec::new();
+        let _ = pair.daemon.read_to_end(&mut rest);
+        assert_eq!(rest.len() as u64, there, "{waits} octets waited for it");
+    }
+
+    #[test]
+    fn once_aborted_neither_end_hears_more_than_the_end() {
         let mut pair = pair();
         pair.client.write_all(b"too late").unwrap();
-        pair.relay.shut();
+        pair.relay.abort();
         let _ = pair.all();
         drop(pair.relay);
         let mut rest = Vec::new();

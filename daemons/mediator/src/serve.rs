@@ -415,11 +415,20 @@ impl Mediator {
                     self.busy.push_back(ticket);
                 }
             }
-            Ok(Turn::Over) => self.remove(ticket),
+            Ok(Turn::Over) => self.let_go(ticket),
             Err(_) => {
                 self.counts.broken += 1;
-                self.remove(ticket);
+                self.let_go(ticket);
             }
+        }
+    }
+
+    /// A relayed connection is over, once what was written is taken.
+    fn let_go(&mut self, ticket: u64) {
+        let Some(connection) = self.connections.get_mut(&ticket) else { return };
+        let State::Relayed(relay) = &mut connection.state else { return };
+        if !relay.lingers() {
+            self.remove(ticket);
         }
     }
 
@@ -438,7 +447,8 @@ impl Mediator {
         ended
     }
 
-    /// Shuts these connections down. Once this has returned, no byte of theirs will pass.
+    /// Ends these connections. Once this has returned, no byte of those that are relayed will pass, also none that the kernel had; of those that were handed off
+    /// none that was not written before.
     fn end_where(&mut self, is: impl Fn(&Connection) -> bool) -> Result<(), Fatal> {
         let these = self.connections.iter().filter(|(_, connection)| is(connection));
         for ticket in these.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
@@ -447,7 +457,7 @@ impl Mediator {
                 State::Ending => continue,
                 State::Asked(..) => self.remove(ticket),
                 State::Relayed(relay) => {
-                    relay.shut();
+                    relay.abort();
                     self.remove(ticket);
                 }
                 State::Handed(fd) => {
