@@ -130,6 +130,8 @@ pub struct Relay {
     watched: Vec<Side>,
     /// Whether it is looked at how much waits in a socket ([`kept::little`]).
     little: bool,
+    /// Octets that have gone through it, both ways.
+    pub moved: u64,
 }
 
 impl Relay {
@@ -152,7 +154,7 @@ impl Relay {
             Err(why) => return Err(why),
         }
         let (up, down) = (Way::default(), Way::default());
-        Ok(Self { front, back, up, down, watched: Vec::new(), little: kept::little(held) })
+        Ok(Self { front, back, up, down, watched: Vec::new(), little: kept::little(held), moved: 0 })
     }
 
     /// Sides that cannot be written to now, and of which this was not said before, or which are to be looked at again: they are to be waited for
@@ -182,14 +184,15 @@ impl Relay {
             Side::Front => (&self.front, &self.back, &mut self.up, &mut self.down),
             Side::Back => (&self.back, &self.front, &mut self.down, &mut self.up),
         };
-        let mut more = false;
+        let (mut more, mut moved) = (false, 0);
         if reads {
-            more |= out.go(from, to, back.done, self.little, pipes)?;
+            more |= out.go(from, to, back.done, self.little, pipes, &mut moved)?;
         }
         // Into this side goes what could not before.
         if writes && back.held.is_some() {
-            more |= back.go(to, from, out.done, self.little, pipes)?;
+            more |= back.go(to, from, out.done, self.little, pipes, &mut moved)?;
         }
+        self.moved += moved;
         Ok(match () {
             () if self.up.done && self.down.done => Turn::Over,
             () if more => Turn::More,
@@ -211,6 +214,16 @@ impl Relay {
             }
         }
         lingers
+    }
+
+    /// How much memory is kept of it: by the kernel, at both ends, and in pipes.
+    pub fn kept(&self) -> usize {
+        let sockets = [&self.front, &self.back].map(|socket| {
+            // One that nothing is known of has an event that ends it.
+            tcp::kept(socket).map_or(0, |kept| kept.unread.saturating_add(kept.unsent))
+        });
+        let pipes = [&self.up, &self.down].map(|way| way.held.as_ref().map_or(0, |(_, octets)| *octets));
+        sockets.into_iter().chain(pipes).sum()
     }
 
     /// Ends it both ways, at both ends, at once: what the kernel still has of it goes nowhere. Closing alone would have it go out for as long as its receiver
@@ -236,6 +249,7 @@ impl Way {
         last: bool,
         little: bool,
         pipes: &mut Pipes,
+        went: &mut u64,
     ) -> Result<bool, Errno> {
         const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
         for _ in 0..TURN {
@@ -246,7 +260,7 @@ impl Way {
                     return Ok(false);
                 }
                 match splice(&lent.pipe.read, None, to, None, now, FLAGS) {
-                    Ok(moved) => left = left.saturating_sub(moved),
+                    Ok(moved) => (left, *went) = (left.saturating_sub(moved), *went + moved as u64),
                     Err(Errno::AGAIN) => {
                         self.held = Some((lent, left));
                         return Ok(false);

@@ -19,6 +19,7 @@ use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
 use crate::shares::{Full, Holder, Shares};
 use crate::start::{Listener, Source, Started};
+use crate::unread::{self, Unread};
 
 /// How long after a connection process 1 has processes ready without being asked: less than it keeps them.
 const READY: Duration = Duration::from_secs(10);
@@ -63,6 +64,7 @@ struct Counts {
     not_started: u64,
     ended: u64,
     broken: u64,
+    unread: u64,
 }
 
 struct Mediator {
@@ -85,6 +87,7 @@ struct Mediator {
     /// Relayed connections that gave way to others.
     busy: VecDeque<u64>,
     pipes: Pipes,
+    unread: Unread,
     tickets: u64,
     counts: Counts,
 }
@@ -110,6 +113,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         ending: VecDeque::new(),
         busy: VecDeque::new(),
         pipes: Pipes::default(),
+        unread: Unread::default(),
         tickets: 0,
         counts: Counts::default(),
     };
@@ -120,10 +124,10 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
 impl Mediator {
     /// False when it is time to end.
     fn turn(&mut self) -> Result<bool, Fatal> {
-        let limit = match self.ending.front() {
+        let ending = self.ending.front().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        let limit = match ending.into_iter().chain(self.unread.wait()).min() {
             _ if !self.busy.is_empty() => Some(Duration::ZERO),
-            Some((at, _)) => Some(at.saturating_duration_since(Instant::now())),
-            None => None,
+            limit => limit,
         };
         for (source, _) in self.events.wait(limit)? {
             match source {
@@ -144,6 +148,9 @@ impl Mediator {
             self.relay(ticket, Side::Back, true, true);
         }
         self.kill_late()?;
+        if self.unread.wait() == Some(Duration::ZERO) {
+            self.break_off_unread();
+        }
         // Nobody is accepted who could not be granted anything.
         let open = self.synced && self.sessiond.is_open();
         for listener in &self.listeners {
@@ -332,6 +339,7 @@ impl Mediator {
     fn begin(&mut self, ticket: u64) {
         let Some(connection) = self.connections.get_mut(&ticket) else { return };
         let State::Relayed(relay) = &mut connection.state else { return };
+        self.unread.touch(ticket);
         let turn = relay.turn(Side::Front, true, false, &mut self.pipes).and_then(|turn| {
             let blocked = relay.blocked();
             for (side, socket) in [(Side::Front, &relay.front), (Side::Back, &relay.back)] {
@@ -395,6 +403,7 @@ impl Mediator {
         // One that ended earlier in this turn may have an event left.
         let Some(connection) = self.connections.get_mut(&ticket) else { return };
         let State::Relayed(relay) = &mut connection.state else { return };
+        self.unread.touch(ticket);
         let turn = relay.turn(side, reads, writes, &mut self.pipes).and_then(|turn| {
             let blocked = if turn == Turn::Waits { relay.blocked() } else { Vec::new() };
             for side in blocked {
@@ -432,6 +441,29 @@ impl Mediator {
         }
     }
 
+    /// Where too much is kept of connections that do not go on, some are broken off.
+    fn break_off_unread(&mut self) {
+        let connections = &self.connections;
+        let slow = self.unread.look(|ticket| {
+            let connection = connections.get(&ticket)?;
+            let State::Relayed(relay) = &connection.state else { return None };
+            let holder = Holder::of(connection.user.as_ref(), connection.from.ip());
+            Some((holder, relay.moved, relay.kept()))
+        });
+        for ticket in unread::too_much(slow, unread::MOST) {
+            self.counts.unread += 1;
+            self.abort(ticket);
+        }
+    }
+
+    /// Ends a relayed connection, and what the kernel has of it.
+    fn abort(&mut self, ticket: u64) {
+        if let Some(Connection { state: State::Relayed(relay), .. }) = self.connections.get(&ticket) {
+            relay.abort();
+        }
+        self.remove(ticket);
+    }
+
     fn end_session(&mut self, id: SessionId) -> Result<(), Fatal> {
         self.end_where(|connection| connection.client == Client::Session(id))
     }
@@ -455,11 +487,7 @@ impl Mediator {
             let Some(connection) = self.connections.get_mut(&ticket) else { continue };
             match &connection.state {
                 State::Ending => continue,
-                State::Asked(..) => self.remove(ticket),
-                State::Relayed(relay) => {
-                    relay.abort();
-                    self.remove(ticket);
-                }
+                State::Asked(..) | State::Relayed(_) => self.abort(ticket),
                 State::Handed(fd) => {
                     // Who is not connected any more needs no end.
                     let _ = rustix::net::shutdown(fd, Shutdown::Both);
@@ -511,6 +539,7 @@ impl Mediator {
             ("connections refused: not started", c.not_started),
             ("connections ended with their session", c.ended),
             ("connections broken off", c.broken),
+            ("connections broken off: too much of them unread", c.unread),
         ];
         all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     }
