@@ -22,11 +22,14 @@ const LEAST: usize = 3 << 10;
 
 /// What a socket keeps each way where its holder has so many connections with this one; `None`: as the kernel likes.
 const fn each_way(held: usize) -> Option<usize> {
-    match held {
-        0..=AS_IT_LIKES => None,
-        ..=FEW => Some(MUCH),
-        ..=MANY => Some(LITTLE),
-        _ => Some(LEAST),
+    if held <= AS_IT_LIKES {
+        None
+    } else if held <= FEW {
+        Some(MUCH)
+    } else if held <= MANY {
+        Some(LITTLE)
+    } else {
+        Some(LEAST)
     }
 }
 
