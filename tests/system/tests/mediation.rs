@@ -680,7 +680,8 @@ while True:
 ''']
 "#;
 
-/// Sends until it has waited for a second, or says what it hears first, its own end, and nothing more; and stays until it is told to go.
+/// Sends until it has waited for a second, or says what it hears first, its own end, and then nothing until it is told to; and
+/// stays until it is told to go.
 const TO_LATE: &str = r#"
 import socket, sys
 one = socket.socket()
@@ -697,6 +698,10 @@ if sys.argv[1] == "sends":
 else:
     print(one.recv(64).split(b"\n")[0].decode(), flush=True)
     one.shutdown(socket.SHUT_WR)
+    sys.stdin.readline()
+    while one.recv(1 << 20):
+        pass
+    print("all", flush=True)
 sys.stdin.readline()
 "#;
 
@@ -721,6 +726,8 @@ fn nothing_of_a_connection_passes_after_its_session_and_what_is_not_taken_of_one
     // The daemon has closed and the client has said its end: what it does not read waits at the mediator.
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(counted(&world, "connections open"), 1);
-    drop((sends.rest(), hears.rest()));
+    hears.say("\n");
+    assert_eq!(hears.line(), "all\n");
     eventually(Duration::from_secs(5), "it is over", || counted(&world, "connections open") == 0);
+    drop((sends.rest(), hears.rest()));
 }
