@@ -1,7 +1,7 @@
 //! QUIC's state machine (quinn-proto) with what it may use, and who is let in. No socket and no clock: bytes and times come as arguments.
 
 use crate::crypto::Believed;
-use crate::crypto::{Client, Ids, Own, Reset, ServerTls, Tokens};
+use crate::crypto::{Client, Ids, Own, Reset, ServerTls, Tokens, left_of};
 use crate::strangers::{Network, Strangers};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::{Controller, ControllerFactory};
@@ -127,6 +127,8 @@ struct Linked {
     from: IpAddr,
     since: Instant,
     due: Option<Instant>,
+    /// When the certificate of its other end has run out; nothing while there is none, or the clock has no such time.
+    until: Option<Instant>,
     up: bool,
     /// It is over.
     told: bool,
@@ -148,13 +150,15 @@ impl Linked {
         self.kept = self.connection.stats().path.sent_packets.saturating_sub(self.acknowledged);
     }
 
-    /// What its other end does without an end, if it does.
-    fn without_end(&self) -> Option<&'static str> {
+    /// Why it may go on no longer: what its other end does without an end, or was not to do for so long.
+    fn over(&self, now: Instant) -> Option<&'static str> {
         let replaced = self.connection.crypto_session().handshake_data().and_then(|one| one.downcast().ok());
         if self.connection.stats().frame_rx.retire_connection_id > MOST_GIVEN_BACK {
             Some("it gives connection IDs back without end")
         } else if replaced.is_some_and(|replaced: Box<u64>| *replaced > MOST_REPLACED) {
             Some("it has its keys replaced without end")
+        } else if self.until.is_some_and(|until| until <= now) {
+            Some("the certificate of its other end has run out")
         } else {
             None
         }
@@ -296,8 +300,17 @@ impl Quic {
 
     fn keep(&mut self, since: Instant, handle: Handle, connection: Connection, from: IpAddr) {
         let from = share(from);
-        let linked =
-            Linked { connection, from, since, due: None, up: false, told: false, acknowledged: 0, kept: 0 };
+        let linked = Linked {
+            connection,
+            from,
+            since,
+            due: None,
+            until: None,
+            up: false,
+            told: false,
+            acknowledged: 0,
+            kept: 0,
+        };
         self.linked.insert(handle.0, linked);
         self.touched.insert(handle.0);
     }
@@ -521,6 +534,11 @@ impl Quic {
         let Self { linked: all, endpoint, buffer, due, kept, .. } = self;
         let Some(linked) = all.get_mut(&number) else { return };
         let handle = ConnectionHandle(number);
+        if let Some(why) = linked.over(now).filter(|_| !linked.told) {
+            linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
+            (linked.up, linked.told) = (false, true);
+            news.push(News::Gone(handle, why.to_owned()));
+        }
         loop {
             while let Some(event) = linked.connection.poll_endpoint_events() {
                 if let Some(answer) = endpoint.handle_event(handle, event) {
@@ -533,18 +551,15 @@ impl Quic {
             let segment = out.segment_size.and_then(|size| u16::try_from(size).ok());
             send(Out { bytes, to: out.destination, from: out.src_ip, segment });
         }
-        if let Some(why) = linked.without_end().filter(|_| !linked.told) {
-            linked.connection.close(now, VarInt::from_u32(0), Bytes::new());
-            (linked.up, linked.told) = (false, true);
-            news.push(News::Gone(handle, why.to_owned()));
-        }
         while let Some(event) = linked.connection.poll() {
             match event {
                 Event::Connected => {
                     linked.up = true;
                     let who = linked.connection.crypto_session().peer_identity();
                     let who = who.and_then(|who| who.downcast::<Vec<u8>>().ok());
-                    news.push(News::Up(handle, who.map(|who| *who).unwrap_or_default()));
+                    let who = who.map(|who| *who).unwrap_or_default();
+                    linked.until = now.checked_add(left_of(&who));
+                    news.push(News::Up(handle, who));
                 }
                 Event::ConnectionLost { reason } if !linked.told => {
                     (linked.up, linked.told) = (false, true);
@@ -558,7 +573,8 @@ impl Quic {
                 news.push(News::Datagram(handle, datagram));
             }
         }
-        let next = linked.connection.poll_timeout();
+        let until = linked.until.filter(|_| !linked.told);
+        let next = linked.connection.poll_timeout().into_iter().chain(until).min();
         if let Some(before) = linked.due.take() {
             due.remove(&(before, number));
         }

@@ -1,5 +1,8 @@
 //! Two ends of a second tunnel, without sockets: time and the wire are the test's.
 
+#[path = "pair/certificates.rs"]
+mod certificates;
+
 use levee_layer::carried::{Carried, Flow, LONGEST, NEEDED};
 use levee_layer::crypto::{Believed, Client, Own, Reset};
 use levee_layer::quic::{self, Handle, News, Out, Quic};
@@ -20,6 +23,8 @@ struct Authority {
     key: KeyPair,
     params: CertificateParams,
     pem: String,
+    /// When those that it makes run out, if soon.
+    until: Option<std::time::SystemTime>,
 }
 
 /// As OpenSSL 3.0 reads it: PKCS#8 without the public key behind (RFC 5208).
@@ -59,7 +64,7 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { key, params, pem }
+        Self { key, params, pem, until: None }
     }
 
     fn leaf(&self, name: &str, usage: ExtendedKeyUsagePurpose, kind: &'static SignatureAlgorithm) -> Own {
@@ -80,6 +85,9 @@ impl Authority {
         params.extended_key_usages = vec![usage];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.subject_alt_names = vec![SanType::DnsName(name.try_into().unwrap())];
+        if let Some(until) = self.until {
+            params.not_after = until.into();
+        }
         let issuer = Issuer::from_params(&self.params, &self.key);
         (params.signed_by(&key, &issuer).unwrap().pem(), alone(&key))
     }
@@ -482,45 +490,6 @@ fn who_has_no_certificate_of_the_second_authority_for_its_part_gets_no_tunnel() 
         assert_eq!(world.server().count(), 0, "{what}: nothing is kept of it");
         assert_eq!(world.ends[1].1.room(handle), 0, "{what}");
     }
-}
-
-/// Of a certificate, by which two tunnels are one workstation's, there is one spelling.
-#[test]
-fn a_certificate_that_is_spelled_otherwise_is_none() {
-    let authority = Authority::new();
-    let (chain, key) = authority.pems("ws1", ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519);
-    let der = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
-    let length = der.strip_prefix(&[0x30, 0x82]).expect("more than 255 octets").to_vec();
-    for (der, passes) in [
-        (der.to_vec(), true),
-        ([&der[..], &[0]].concat(), false),
-        ([&[0x30, 0x83, 0][..], &length].concat(), false),
-        ([&[0x30, 0x80][..], &length[2..], &[0, 0]].concat(), false),
-    ] {
-        let chain = format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", base64(&der));
-        let own = Own::read(chain.as_bytes(), key.as_bytes()).unwrap();
-        let client = Quic::client(own, Believed::server(authority.pem.as_bytes(), SERVER).unwrap()).unwrap();
-        let mut world = two(authority.server(), client);
-        world.connect(1);
-        assert_eq!(ups(&world.run(Duration::from_secs(2)), 0).len(), usize::from(passes), "{der:02x?}");
-    }
-}
-
-#[test]
-fn while_one_authority_follows_another_certificates_of_both_are_believed() {
-    let (old, new) = (Authority::new(), Authority::named("the next"));
-    let both = format!("{}{}", new.pem, old.pem);
-    for (servers, clients) in [(&old, &new), (&new, &old)] {
-        let own = servers.leaf(SERVER, ExtendedKeyUsagePurpose::ServerAuth, &PKCS_ED25519);
-        let server = Quic::server(own, Believed::clients(both.as_bytes()).unwrap()).unwrap();
-        let own = clients.leaf("ws1", ExtendedKeyUsagePurpose::ClientAuth, &PKCS_ED25519);
-        let client = Quic::client(own, Believed::server(both.as_bytes(), SERVER).unwrap()).unwrap();
-        let mut world = two(server, client);
-        world.connect(1);
-        let news = world.run(Duration::from_secs(2));
-        assert_eq!(ups(&news, 0).len(), 1, "{news:?}");
-    }
-    assert!(Believed::clients(b"no certificate").is_err());
 }
 
 #[test]

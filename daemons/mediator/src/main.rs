@@ -17,6 +17,7 @@ mod relay;
 mod serve;
 mod shares;
 mod start;
+mod unread;
 
 use std::process::ExitCode;
 

@@ -76,9 +76,9 @@ impl Pipes {
         }
     }
 
-    /// Bytes of the next piece.
-    fn piece(&self) -> usize {
-        if self.lent.get() > MANY { SMALL_PIECE } else { PIECE }
+    /// Bytes of the next piece, of a connection of which little is kept or not.
+    fn piece(&self, little: bool) -> usize {
+        if little || self.lent.get() > MANY { SMALL_PIECE } else { PIECE }
     }
 }
 
@@ -100,6 +100,8 @@ struct Way {
     ended: bool,
     /// And that has been passed on.
     done: bool,
+    /// It stopped at our bound and not at the kernel's, which does not know that it is waited for.
+    full: bool,
 }
 
 /// What became of a turn.
@@ -126,6 +128,10 @@ pub struct Relay {
     down: Way,
     /// Sides of which it is waited for that they can be written to, too.
     watched: Vec<Side>,
+    /// Whether it is looked at how much waits in a socket ([`kept::little`]).
+    little: bool,
+    /// Octets that have gone through it, both ways.
+    pub moved: u64,
 }
 
 impl Relay {
@@ -139,8 +145,7 @@ impl Relay {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let back = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        let refused = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
-        tcp::bind_address_alone(&back).map_err(refused)?;
+        tcp::bind_address_alone(&back).map_err(errno)?;
         rustix::net::bind(&back, &SocketAddr::new(from, 0))?;
         rustix::net::sockopt::set_tcp_nodelay(&back, true)?;
         kept::bound(&back, held)?;
@@ -148,16 +153,25 @@ impl Relay {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(why) => return Err(why),
         }
-        Ok(Self { front, back, up: Way::default(), down: Way::default(), watched: Vec::new() })
+        let (up, down) = (Way::default(), Way::default());
+        Ok(Self { front, back, up, down, watched: Vec::new(), little: kept::little(held), moved: 0 })
     }
 
-    /// Sides that cannot be written to now, and of which this was not said before: they are to be waited for from now on.
-    /// Most connections never have one.
+    /// Sides that cannot be written to now, and of which this was not said before, or which are to be looked at again: they are to be waited for
+    /// from now on. Most connections never have one.
     pub fn blocked(&mut self) -> Vec<Side> {
-        let waits = [(Side::Front, &self.down), (Side::Back, &self.up)];
-        let waits = waits.into_iter().filter(|(_, way)| way.held.is_some()).map(|(side, _)| side);
-        let new: Vec<Side> = waits.filter(|side| !self.watched.contains(side)).collect();
-        self.watched.extend(&new);
+        let mut new = Vec::new();
+        for (side, way) in [(Side::Front, &mut self.down), (Side::Back, &mut self.up)] {
+            let known = self.watched.contains(&side);
+            if way.held.is_none() || known && !way.full {
+                continue;
+            }
+            way.full = false;
+            new.push(side);
+            if !known {
+                self.watched.push(side);
+            }
+        }
         new
     }
 
@@ -170,14 +184,15 @@ impl Relay {
             Side::Front => (&self.front, &self.back, &mut self.up, &mut self.down),
             Side::Back => (&self.back, &self.front, &mut self.down, &mut self.up),
         };
-        let mut more = false;
+        let (mut more, mut moved) = (false, 0);
         if reads {
-            more |= out.go(from, to, back.done, pipes)?;
+            more |= out.go(from, to, back.done, self.little, pipes, &mut moved)?;
         }
         // Into this side goes what could not before.
         if writes && back.held.is_some() {
-            more |= back.go(to, from, out.done, pipes)?;
+            more |= back.go(to, from, out.done, self.little, pipes, &mut moved)?;
         }
+        self.moved += moved;
         Ok(match () {
             () if self.up.done && self.down.done => Turn::Over,
             () if more => Turn::More,
@@ -185,23 +200,67 @@ impl Relay {
         })
     }
 
-    /// Ends it both ways, at both ends.
-    pub fn shut(&self) {
+    /// Both ways are over, or one cannot go on. Whether it stays nevertheless, since one end has not taken what was written: that may be some MiB, which
+    /// the kernel would have for minutes if the socket were closed, as nobody's. There is an event when it is taken.
+    pub fn lingers(&mut self) -> bool {
+        let over = || Way { ended: true, done: true, ..Way::default() };
+        (self.up, self.down) = (over(), over());
+        let ends = [&self.front, &self.back];
+        let lingers = ends.into_iter().any(|socket| tcp::kept(socket).is_ok_and(|kept| kept.unsent > 0));
+        if lingers {
+            for socket in ends {
+                // Who is not connected any more needs no end.
+                let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            }
+        }
+        lingers
+    }
+
+    /// How much memory is kept of it: by the kernel, at both ends, and in pipes.
+    pub fn kept(&self) -> usize {
+        let sockets = [&self.front, &self.back].map(|socket| {
+            // One that nothing is known of has an event that ends it.
+            tcp::kept(socket).map_or(0, |kept| kept.unread.saturating_add(kept.unsent))
+        });
+        let pipes = [&self.up, &self.down].map(|way| way.held.as_ref().map_or(0, |(_, octets)| *octets));
+        sockets.into_iter().chain(pipes).sum()
+    }
+
+    /// Ends it both ways, at both ends, at once: what the kernel still has of it goes nowhere. Closing alone would have it go out for as long as its receiver
+    /// keeps it waiting.
+    pub fn abort(&self) {
         for socket in [&self.front, &self.back] {
-            // Who is not connected any more needs no end.
-            let _ = rustix::net::shutdown(socket, Shutdown::Both);
+            // Who is not connected any more has nothing under way.
+            let _ = rustix::net::connect_unspec(socket);
         }
     }
 }
 
+fn errno(why: std::io::Error) -> Errno {
+    Errno::from_io_error(&why).unwrap_or(Errno::IO)
+}
+
 impl Way {
     /// Whether it stopped only for others to get their turn. `last`: the other way has ended.
-    fn go(&mut self, from: &OwnedFd, to: &OwnedFd, last: bool, pipes: &mut Pipes) -> Result<bool, Errno> {
+    fn go(
+        &mut self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        last: bool,
+        little: bool,
+        pipes: &mut Pipes,
+        went: &mut u64,
+    ) -> Result<bool, Errno> {
         const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
         for _ in 0..TURN {
             if let Some((lent, mut left)) = self.held.take() {
-                match splice(&lent.pipe.read, None, to, None, left, FLAGS) {
-                    Ok(moved) => left = left.saturating_sub(moved),
+                let now = if little { tcp::kept(to).map_err(errno)?.room().min(left) } else { left };
+                if now == 0 {
+                    (self.held, self.full) = (Some((lent, left)), true);
+                    return Ok(false);
+                }
+                match splice(&lent.pipe.read, None, to, None, now, FLAGS) {
+                    Ok(moved) => (left, *went) = (left.saturating_sub(moved), *went + moved as u64),
                     Err(Errno::AGAIN) => {
                         self.held = Some((lent, left));
                         return Ok(false);
@@ -228,7 +287,7 @@ impl Way {
                 return Ok(false);
             }
             let lent = pipes.take()?;
-            match splice(from, None, &lent.pipe.write, None, pipes.piece(), FLAGS) {
+            match splice(from, None, &lent.pipe.write, None, pipes.piece(little), FLAGS) {
                 Ok(0) => {
                     pipes.put_back(lent);
                     self.ended = true;
@@ -248,6 +307,7 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::event::{Timespec, epoll};
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::time::Duration;
@@ -260,13 +320,19 @@ mod tests {
     }
 
     fn pair() -> Pair {
+        pair_of(1)
+    }
+
+    /// Of somebody who has so many.
+    fn pair_of(held: usize) -> Pair {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (front, back) = (TcpListener::bind(any).unwrap(), TcpListener::bind(any).unwrap());
         let client = TcpStream::connect(front.local_addr().unwrap()).unwrap();
         let (accepted, _) = front.accept().unwrap();
         accepted.set_nonblocking(true).unwrap();
+        kept::bound(&accepted, held).unwrap();
         let from = IpAddr::from([127, 0, 0, 77]);
-        let relay = Relay::connect(accepted.into(), from, back.local_addr().unwrap(), 1).unwrap();
+        let relay = Relay::connect(accepted.into(), from, back.local_addr().unwrap(), held).unwrap();
         let (daemon, peer) = back.accept().unwrap();
         assert_eq!(peer.ip(), from, "the daemon sees the client's own address");
         for socket in [&client, &daemon] {
@@ -351,23 +417,133 @@ mod tests {
     }
 
     #[test]
+    fn of_one_among_many_that_does_not_read_little_is_kept_and_it_is_woken_once_it_reads() {
+        for (held, most) in [(33, 18 << 10), (1_025, 8 << 10)] {
+            let mut pair = pair_of(held);
+            let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+            let wants = epoll::EventFlags::OUT | epoll::EventFlags::ET;
+            epoll::add(&epoll, &pair.relay.front, epoll::EventData::new_u64(0), epoll::EventFlags::ET)
+                .unwrap();
+            let event = |wait: i64| {
+                let mut events = Vec::with_capacity(4);
+                let wait = Timespec { tv_sec: wait, tv_nsec: 100_000_000 };
+                epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&wait)).unwrap() > 0
+            };
+            // The daemon sends much, as it comes free, and the client, whose window was large once, reads nothing.
+            pair.daemon.set_nonblocking(true).unwrap();
+            let (mut sent, mut still, mut before) = (0, 0, None);
+            while still < 5 {
+                sent += pair.daemon.write(&[7; 1 << 20]).unwrap_or(0);
+                pair.all().unwrap();
+                // The client's kernel waits a moment with an acknowledgement.
+                std::thread::sleep(Duration::from_millis(50));
+                let now = (sent, tcp::kept(&pair.relay.front).unwrap());
+                still = if before.replace(now) == Some(now) { still + 1 } else { 0 };
+            }
+            let kept = tcp::kept(&pair.relay.front).unwrap().unsent;
+            assert!(kept > 0 && kept <= most, "{held}: {kept} of {sent} octets wait");
+            let (_, in_pipe) = pair.relay.down.held.as_ref().unwrap();
+            assert!(*in_pipe <= SMALL_PIECE, "{held}: {in_pipe}");
+            assert!(pair.relay.blocked().contains(&Side::Front));
+            let look = |pair: &Pair| {
+                epoll::modify(&epoll, &pair.relay.front, epoll::EventData::new_u64(0), wants).unwrap()
+            };
+            look(&pair);
+            assert!(!event(0), "{held}: nothing is said to be possible that is not");
+            let arrives = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&epoll, &pair.relay.back, epoll::EventData::new_u64(1), arrives).unwrap();
+            // All of it comes, by what epoll says alone.
+            pair.client.set_nonblocking(true).unwrap();
+            let (mut got, mut piece) = (0, vec![0; 1 << 20]);
+            while got < sent {
+                match pair.client.read(&mut piece) {
+                    Ok(octets) => got += octets,
+                    Err(_) => assert!(event(5), "{held}: {got} of {sent}, and nobody was woken"),
+                }
+                let turn = pair.relay.turn(Side::Front, false, true, &mut pair.pipes).unwrap();
+                pair.relay.turn(Side::Back, true, false, &mut pair.pipes).unwrap();
+                if turn == Turn::Waits && pair.relay.blocked().contains(&Side::Front) {
+                    look(&pair);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn pieces_are_small_while_many_pipes_hold_something_and_one_that_is_dropped_counts_no_more() {
         let mut pipes = Pipes::default();
         // No test has descriptors for so many.
         pipes.lent.set(MANY);
-        assert_eq!(pipes.piece(), PIECE);
+        assert_eq!(pipes.piece(false), PIECE);
         let (one, other) = (pipes.take().unwrap(), pipes.take().unwrap());
-        assert_eq!(pipes.piece(), SMALL_PIECE);
+        assert_eq!(pipes.piece(false), SMALL_PIECE);
         pipes.put_back(one);
         drop(other);
-        assert_eq!((pipes.piece(), pipes.lent.get(), pipes.empty.len()), (PIECE, MANY, 1));
+        assert_eq!((pipes.piece(false), pipes.lent.get(), pipes.empty.len()), (PIECE, MANY, 1));
     }
 
     #[test]
-    fn once_shut_neither_end_hears_more_than_the_end() {
+    fn what_was_written_and_not_taken_stays_until_it_is_and_nothing_does_that_was() {
+        for (how, broken) in [("both ways are over", false), ("the daemon resets it", true)] {
+            let mut pair = pair();
+            let sent = vec![7; 1 << 20];
+            pair.client.write_all(b"a question").unwrap();
+            if !broken {
+                pair.client.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            let mut daemon = pair.daemon.try_clone().unwrap();
+            // More than the client's kernel takes before it reads.
+            rustix::net::sockopt::set_socket_recv_buffer_size(&pair.client, 64 << 10).unwrap();
+            daemon.set_nonblocking(true).unwrap();
+            let mut left = sent.as_slice();
+            for _ in 0..50 {
+                let octets = daemon.write(left).unwrap_or(0);
+                left = left.get(octets..).unwrap();
+                let _ = pair.all().unwrap();
+            }
+            if broken {
+                rustix::net::sockopt::set_socket_linger(&daemon, Some(Duration::ZERO)).unwrap();
+            } else {
+                daemon.read_exact(&mut [0; 10]).unwrap();
+            }
+            drop((daemon, std::mem::replace(&mut pair.daemon, pair.client.try_clone().unwrap())));
+            assert_eq!(pair.all().is_err(), broken, "{how}");
+            assert!(pair.relay.lingers(), "{how}: the client has read nothing");
+            pair.client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut got = Vec::new();
+            pair.client.read_to_end(&mut got).unwrap();
+            assert!(!got.is_empty(), "{how}: what was on its way came");
+            let ends = std::time::Instant::now() + Duration::from_secs(5);
+            while pair.relay.lingers() {
+                assert!(std::time::Instant::now() < ends, "{how}: all of it was taken");
+            }
+        }
+    }
+
+    #[test]
+    fn once_aborted_neither_end_hears_what_the_kernel_still_had_for_it() {
+        let mut pair = pair();
+        pair.client.set_nonblocking(true).unwrap();
+        // The daemon does not read: some waits for it at its own end, and some at the mediator's.
+        for _ in 0..50 {
+            let _ = pair.client.write(&[7; 1 << 20]);
+            pair.all().unwrap();
+        }
+        let waits = tcp::kept(&pair.relay.back).unwrap().unsent;
+        assert!(waits > 0);
+        let there = rustix::io::ioctl_fionread(&pair.daemon).unwrap();
+        pair.relay.abort();
+        drop(pair.relay);
+        let mut rest = Vec::new();
+        let _ = pair.daemon.read_to_end(&mut rest);
+        assert_eq!(rest.len() as u64, there, "{waits} octets waited for it");
+    }
+
+    #[test]
+    fn once_aborted_neither_end_hears_more_than_the_end() {
         let mut pair = pair();
         pair.client.write_all(b"too late").unwrap();
-        pair.relay.shut();
+        pair.relay.abort();
         let _ = pair.all();
         drop(pair.relay);
         let mut rest = Vec::new();

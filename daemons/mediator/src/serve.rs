@@ -19,6 +19,7 @@ use crate::records::{Records, Refused};
 use crate::relay::{Pipes, Relay, Side, Turn};
 use crate::shares::{Full, Holder, Shares};
 use crate::start::{Listener, Source, Started};
+use crate::unread::{self, Unread};
 
 /// How long after a connection process 1 has processes ready without being asked: less than it keeps them.
 const READY: Duration = Duration::from_secs(10);
@@ -34,6 +35,8 @@ struct Connection {
     from: SocketAddr,
     /// Relayed, or else handed off.
     relayed: bool,
+    /// How many its holder had with it: what is kept of both its sockets goes by that ([`kept`]).
+    held: usize,
     state: State,
 }
 
@@ -61,6 +64,7 @@ struct Counts {
     not_started: u64,
     ended: u64,
     broken: u64,
+    unread: u64,
 }
 
 struct Mediator {
@@ -83,6 +87,7 @@ struct Mediator {
     /// Relayed connections that gave way to others.
     busy: VecDeque<u64>,
     pipes: Pipes,
+    unread: Unread,
     tickets: u64,
     counts: Counts,
 }
@@ -108,6 +113,7 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
         ending: VecDeque::new(),
         busy: VecDeque::new(),
         pipes: Pipes::default(),
+        unread: Unread::default(),
         tickets: 0,
         counts: Counts::default(),
     };
@@ -118,10 +124,10 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
 impl Mediator {
     /// False when it is time to end.
     fn turn(&mut self) -> Result<bool, Fatal> {
-        let limit = match self.ending.front() {
+        let ending = self.ending.front().map(|(at, _)| at.saturating_duration_since(Instant::now()));
+        let limit = match ending.into_iter().chain(self.unread.wait()).min() {
             _ if !self.busy.is_empty() => Some(Duration::ZERO),
-            Some((at, _)) => Some(at.saturating_duration_since(Instant::now())),
-            None => None,
+            limit => limit,
         };
         for (source, _) in self.events.wait(limit)? {
             match source {
@@ -142,6 +148,9 @@ impl Mediator {
             self.relay(ticket, Side::Back, true, true);
         }
         self.kill_late()?;
+        if self.unread.wait() == Some(Duration::ZERO) {
+            self.break_off_unread();
+        }
         // Nobody is accepted who could not be granted anything.
         let open = self.synced && self.sessiond.is_open();
         for listener in &self.listeners {
@@ -252,7 +261,12 @@ impl Mediator {
                 continue;
             }
             // A socket that has just been accepted takes both; what the kernel keeps of it counts here, whoever is handed it.
-            let _ = kept::bound(&fd, shares.crowd(&holder));
+            let held = shares.crowd(&holder);
+            if kept::bound(&fd, held).is_err() {
+                shares.give_back(&holder);
+                self.counts.not_started += 1;
+                continue;
+            }
             // While the grant is recorded, a process is made that can take the connection.
             if !listener.relayed && listener.prepared.is_none_or(|last| last.elapsed() > READY) {
                 self.starter.send(ToStarter::Prepare { service: listener.service.clone() });
@@ -267,7 +281,7 @@ impl Mediator {
                 service: service.clone(),
                 from,
             };
-            self.connections.insert(ticket, Connection { client, user, service, from, relayed, state });
+            self.connections.insert(ticket, Connection { client, user, service, from, relayed, held, state });
             self.sessiond.send(connect);
         }
         Ok(())
@@ -307,8 +321,7 @@ impl Mediator {
             }
             return Ok(());
         }
-        let held = self.relayed.crowd(&Holder::of(connection.user.as_ref(), connection.from.ip()));
-        match Relay::connect(fd, connection.from.ip(), listener.address, held) {
+        match Relay::connect(fd, connection.from.ip(), listener.address, connection.held) {
             Ok(relay) => {
                 connection.state = State::Relayed(Box::new(relay));
                 self.counts.relayed += 1;
@@ -326,6 +339,7 @@ impl Mediator {
     fn begin(&mut self, ticket: u64) {
         let Some(connection) = self.connections.get_mut(&ticket) else { return };
         let State::Relayed(relay) = &mut connection.state else { return };
+        self.unread.touch(ticket);
         let turn = relay.turn(Side::Front, true, false, &mut self.pipes).and_then(|turn| {
             let blocked = relay.blocked();
             for (side, socket) in [(Side::Front, &relay.front), (Side::Back, &relay.back)] {
@@ -389,6 +403,7 @@ impl Mediator {
         // One that ended earlier in this turn may have an event left.
         let Some(connection) = self.connections.get_mut(&ticket) else { return };
         let State::Relayed(relay) = &mut connection.state else { return };
+        self.unread.touch(ticket);
         let turn = relay.turn(side, reads, writes, &mut self.pipes).and_then(|turn| {
             let blocked = if turn == Turn::Waits { relay.blocked() } else { Vec::new() };
             for side in blocked {
@@ -409,12 +424,44 @@ impl Mediator {
                     self.busy.push_back(ticket);
                 }
             }
-            Ok(Turn::Over) => self.remove(ticket),
+            Ok(Turn::Over) => self.let_go(ticket),
             Err(_) => {
                 self.counts.broken += 1;
-                self.remove(ticket);
+                self.let_go(ticket);
             }
         }
+    }
+
+    /// A relayed connection is over, once what was written is taken.
+    fn let_go(&mut self, ticket: u64) {
+        let Some(connection) = self.connections.get_mut(&ticket) else { return };
+        let State::Relayed(relay) = &mut connection.state else { return };
+        if !relay.lingers() {
+            self.remove(ticket);
+        }
+    }
+
+    /// Where too much is kept of connections that do not go on, some are broken off.
+    fn break_off_unread(&mut self) {
+        let connections = &self.connections;
+        let slow = self.unread.look(|ticket| {
+            let connection = connections.get(&ticket)?;
+            let State::Relayed(relay) = &connection.state else { return None };
+            let holder = Holder::of(connection.user.as_ref(), connection.from.ip());
+            Some((holder, relay.moved, relay.kept()))
+        });
+        for ticket in unread::too_much(slow, unread::MOST) {
+            self.counts.unread += 1;
+            self.abort(ticket);
+        }
+    }
+
+    /// Ends a relayed connection, and what the kernel has of it.
+    fn abort(&mut self, ticket: u64) {
+        if let Some(Connection { state: State::Relayed(relay), .. }) = self.connections.get(&ticket) {
+            relay.abort();
+        }
+        self.remove(ticket);
     }
 
     fn end_session(&mut self, id: SessionId) -> Result<(), Fatal> {
@@ -432,18 +479,15 @@ impl Mediator {
         ended
     }
 
-    /// Shuts these connections down. Once this has returned, no byte of theirs will pass.
+    /// Ends these connections. Once this has returned, no byte of those that are relayed will pass, also none that the kernel had; of those that were handed off
+    /// none that was not written before.
     fn end_where(&mut self, is: impl Fn(&Connection) -> bool) -> Result<(), Fatal> {
         let these = self.connections.iter().filter(|(_, connection)| is(connection));
         for ticket in these.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             let Some(connection) = self.connections.get_mut(&ticket) else { continue };
             match &connection.state {
                 State::Ending => continue,
-                State::Asked(..) => self.remove(ticket),
-                State::Relayed(relay) => {
-                    relay.shut();
-                    self.remove(ticket);
-                }
+                State::Asked(..) | State::Relayed(_) => self.abort(ticket),
                 State::Handed(fd) => {
                     // Who is not connected any more needs no end.
                     let _ = rustix::net::shutdown(fd, Shutdown::Both);
@@ -495,6 +539,7 @@ impl Mediator {
             ("connections refused: not started", c.not_started),
             ("connections ended with their session", c.ended),
             ("connections broken off", c.broken),
+            ("connections broken off: too much of them unread", c.unread),
         ];
         all.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
     }

@@ -61,6 +61,52 @@ pub fn only_accept(listener: BorrowedFd<'_>) -> io::Result<()> {
     set(listener, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
 }
 
+/// What the kernel has for a socket, in octets of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What has come and was not read.
+    pub unread: usize,
+    /// What was written and is not acknowledged.
+    pub unsent: usize,
+    /// How much that may be, roughly.
+    pub most_unsent: usize,
+}
+
+impl Kept {
+    /// How much more the socket has room for: nothing where the kernel does not say that it can be written to, as while more than two
+    /// thirds are used (`sk_stream_is_writeable`), so that who then waits for it waits for something.
+    pub const fn room(self) -> usize {
+        let left = self.most_unsent.saturating_sub(self.unsent);
+        if left >= self.unsent / 2 { left } else { 0 }
+    }
+}
+
+/// `SO_MEMINFO`: what the kernel has for a socket.
+///
+/// # Errors
+/// Whatever the kernel says.
+pub fn kept(socket: impl AsFd) -> io::Result<Kept> {
+    // `linux/sock_diag.h`: `SK_MEMINFO_RMEM_ALLOC`, `SNDBUF` and `WMEM_QUEUED`, of nine.
+    let mut all = [0_u32; 9];
+    let mut length = std::mem::size_of_val(&all) as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed; the kernel writes so much at most to an array that outlives the call,
+    // and how much it was.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            (&raw mut all).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [unread, _, _, most_unsent, _, unsent, ..] = all.map(|octets| octets as usize);
+    Ok(Kept { unread, unsent, most_unsent })
+}
+
 fn set(socket: impl AsFd, level: libc::c_int, option: libc::c_int, value: u32) -> io::Result<()> {
     // SAFETY: the descriptor is open while it is borrowed; the options have 32 bits, and the pointer and length are
     // those of one that outlives the call.
@@ -90,6 +136,33 @@ mod tests {
         let _ = rustix::net::connect(&socket, &to);
         let wait = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
         poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&wait)).unwrap() > 0
+    }
+
+    #[test]
+    fn what_is_kept_of_a_socket_is_known_and_there_is_room_when_the_kernel_says_so() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let writable = || {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&server, PollFlags::OUT)], Some(&now)).unwrap() > 0
+        };
+        let empty = kept(&server).unwrap();
+        assert_eq!((empty.unread, empty.unsent), (0, 0));
+        assert!(empty.room() == empty.most_unsent && empty.room() > 4_000 && writable());
+        server.set_nonblocking(true).unwrap();
+        // Until neither end's kernel takes more.
+        while (&server).write(&[0; 1 << 16]).is_ok() {}
+        let full = kept(&server).unwrap();
+        assert!(full.unsent > full.most_unsent / 3 * 2 && full.room() == 0, "{full:?}");
+        assert!(!writable());
+        assert!(kept(&client).unwrap().unread > 1 << 16);
+        client.set_nonblocking(true).unwrap();
+        while !writable() {
+            let _ = client.read(&mut [0; 1 << 16]);
+        }
+        assert!(kept(&server).unwrap().room() > 0);
+        assert!(kept(std::fs::File::open("/dev/null").unwrap()).is_err());
     }
 
     #[test]

@@ -105,7 +105,13 @@ impl Open {
     #[track_caller]
     fn from(world: &World, workstation: &str, port: u16) -> Self {
         let address = format!("TCP:www.harbour.example:{port}");
-        let mut command = world.inside(workstation, &["socat", "-", &address]);
+        Self::running(world, workstation, &["socat", "-", &address])
+    }
+
+    /// What this program of a session's holds open.
+    #[track_caller]
+    fn running(world: &World, workstation: &str, command: &[&str]) -> Self {
+        let mut command = world.inside(workstation, command);
         let mut client =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start levee-tpe");
         let out = BufReader::new(client.stdout.take().expect("standard output"));
@@ -626,11 +632,7 @@ fn who_leaves_forty_relayed_connections_unread_takes_little_room_and_none_of_wha
         world.level(workstation, "CONFIDENTIAL//MED").ok();
     }
     let reads = |workstation: &str, connections: &str, octets: &str| {
-        let mut command = world.inside(workstation, &["python3", "-c", READS, connections, octets]);
-        let mut client =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start levee-tpe");
-        let out = BufReader::new(client.stdout.take().expect("standard output"));
-        let mut open = Open { client, out };
+        let mut open = Open::running(&world, workstation, &["python3", "-c", READS, connections, octets]);
         let took: f64 = open.line().trim().parse().expect("seconds");
         (open, took)
     };
@@ -648,4 +650,84 @@ fn who_leaves_forty_relayed_connections_unread_takes_little_room_and_none_of_wha
     assert!(kept < 96 << 20, "{kept} octets are kept of what nobody reads");
     assert!(beside < 8.0, "20 MB took {beside:.1} s, and {alone:.1} s before");
     drop(unread.rest());
+}
+
+/// Reads nothing of its first connection until it has a second: says then what was there and what came after all, and sends more that nobody asked for.
+const LATE: &str = r#"
+[[service]]
+name = "late"
+port = 7002
+protocol = "tcp"
+range = "CONFIDENTIAL//MED"
+mode = "relay"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import array, fcntl, os, select, socket, termios, time
+listeners = [socket.socket(fileno=3 + n) for n in range(int(os.environ["LISTEN_FDS"]))]
+first, second = [select.select(listeners, [], [])[0][0].accept()[0] for _ in range(2)]
+there, came = array.array("i", [0]), 0
+fcntl.ioctl(first, termios.FIONREAD, there)
+first.settimeout(2)
+try:
+    while octets := len(first.recv(1 << 20)):
+        came += octets
+except OSError:
+    pass
+second.sendall(b"%d %d\n" % (there[0], came) + bytes(60000))
+second.close()
+while True:
+    time.sleep(60)
+''']
+"#;
+
+/// Sends until it has waited for a second, or says what it hears first, its own end, and then nothing until it is told to; and
+/// stays until it is told to go.
+const TO_LATE: &str = r#"
+import socket, sys
+one = socket.socket()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+one.settimeout(30)
+one.connect(("www.harbour.example", 7002))
+if sys.argv[1] == "sends":
+    one.settimeout(1)
+    try:
+        while True:
+            one.send(bytes(1 << 20))
+    except OSError:
+        print("it waits", flush=True)
+else:
+    print(one.recv(64).split(b"\n")[0].decode(), flush=True)
+    one.shutdown(socket.SHUT_WR)
+    sys.stdin.readline()
+    while one.recv(1 << 20):
+        pass
+    print("all", flush=True)
+sys.stdin.readline()
+"#;
+
+#[test]
+fn nothing_of_a_connection_passes_after_its_session_and_what_is_not_taken_of_one_that_is_over_counts_as_its_persons()
+ {
+    let world = World::up("modes-late", &format!("{}{LATE}", site()), &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "CONFIDENTIAL//MED").ok();
+    }
+    let mut sends = Open::running(&world, "ws1", &["python3", "-c", TO_LATE, "sends"]);
+    assert_eq!(sends.line(), "it waits\n");
+    world.tpe("ws1", &["logout"]).ok();
+    assert_eq!(counted(&world, "connections open"), 0);
+    let mut hears = Open::running(&world, "ws2", &["python3", "-c", TO_LATE, "hears"]);
+    let heard = hears.line();
+    let numbers: Vec<u64> =
+        heard.split_whitespace().map(|number| number.parse().expect("a number")).collect();
+    let [there, came] = *numbers.as_slice() else { panic!("{heard}") };
+    assert!(there > 0 && came == there, "{} octets passed after the session", came.saturating_sub(there));
+    // The daemon has closed and the client has said its end: what it does not read waits at the mediator.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(counted(&world, "connections open"), 1);
+    hears.say("\n");
+    assert_eq!(hears.line(), "all\n");
+    eventually(Duration::from_secs(5), "it is over", || counted(&world, "connections open") == 0);
+    drop((sends.rest(), hears.rest()));
 }

@@ -9,7 +9,7 @@ mod peer;
 mod session;
 
 pub use keys::{Ids, Reset, Tokens};
-pub use peer::Believed;
+pub use peer::{Believed, left_of};
 pub use session::{Client, ServerTls};
 
 use rustls::crypto::{CipherSuiteCommon, CryptoProvider};

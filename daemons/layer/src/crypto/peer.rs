@@ -1,5 +1,6 @@
 //! Whether the other end's certificate is believed: by OpenSSL, and by no other parser of certificates.
 
+use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
 use openssl::pkey::Id;
 use openssl::sign::Verifier;
@@ -12,6 +13,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use std::fmt;
+use std::time::Duration;
 
 /// Whom to believe: who has a certificate of this authority, or one of these (RFC 5280), for the other part, by an Ed25519 key.
 pub struct Believed {
@@ -81,6 +83,15 @@ impl Believed {
             Err(_) => Err(refused(CertificateError::BadEncoding)),
         }
     }
+}
+
+/// For how long a certificate, in DER, still is one: not at all where that cannot be said.
+pub fn left_of(certificate: &[u8]) -> Duration {
+    let left = || -> Result<_, ErrorStack> {
+        Asn1Time::days_from_now(0)?.diff(X509::from_der(certificate)?.not_after())
+    };
+    let seconds = left().map_or(0, |left| i64::from(left.days) * 86_400 + i64::from(left.secs));
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
 /// RFC 8446 4.4.3, by Ed25519 alone (RFC 8032).
