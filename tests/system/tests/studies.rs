@@ -28,16 +28,22 @@ fn smallest_of(dir: &Path, mut study: Study, blocks: usize, rows: &[&str], arms:
     quick.arms = Some(arms.iter().map(|a| (*a).to_owned()).collect());
     let file = dir.join("study.toml");
     fs::write(&file, toml::to_string(&study).unwrap()).unwrap();
-    let out = dir.join("run");
-    let lab = Command::new(programs().join("levee-lab"))
-        .arg("run")
-        .arg(&file)
-        .args(["--quick", "--seed", "3", "--out"])
-        .arg(&out)
-        .output()
-        .unwrap();
-    assert!(lab.status.success(), "{}", String::from_utf8_lossy(&lab.stderr));
-    out
+    let mut said = String::new();
+    for run in ["run", "another", "last"] {
+        let out = dir.join(run);
+        let mut lab = Command::new(programs().join("levee-lab"));
+        lab.arg("run").arg(&file).args(["--quick", "--seed", "3", "--out"]).arg(&out);
+        let lab = lab.output().unwrap();
+        if lab.status.success() {
+            return out;
+        }
+        said = String::from_utf8_lossy(&lab.stderr).into_owned();
+        // A link that had no room for some packets, on a host that was busy then: that the laboratory says so is what it is to do.
+        if !said.contains("packets found no room in it") {
+            break;
+        }
+    }
+    panic!("{said}");
 }
 
 /// Asserts that every arm was there, and that each measured every row at least once.
