@@ -1,12 +1,15 @@
 //! The files of an audit log, line by line.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use levee_policy::audit::{MAX_LINE, part_first};
 use zeroize::Zeroizing;
+
+/// A record that is being written is there after this, many times over.
+const WRITTEN: Duration = Duration::from_millis(200);
 
 pub(super) fn fault(path: &Path, what: &dyn std::fmt::Display) -> String {
     format!("{}: {what}", path.display())
@@ -95,17 +98,27 @@ pub(super) fn lines(
 ) -> Result<(), String> {
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
+    let mut again = true;
     loop {
         line.clear();
         let mut next = |line: &mut Vec<u8>| {
             let mut part = reader.by_ref().take(MAX_LINE as u64 + 1);
             part.read_until(b'\n', line).map_err(|e| fault(path, &e))
         };
-        if next(&mut line)? == 0 {
+        let length = next(&mut line)?;
+        if length == 0 {
             return Ok(());
         }
         // The file has space ahead of the log's end. Before anything else it would be part of that line, which is none then.
         if line.iter().all(|byte| *byte == b' ') {
+            continue;
+        }
+        // One that is being written over space now may be seen in part: it is looked at once more.
+        let in_part = line.last() != Some(&b'\n') || line.first() == Some(&b' ');
+        if in_part && std::mem::take(&mut again) {
+            std::thread::sleep(WRITTEN);
+            let back = i64::try_from(length).map_or(0, |length| -length);
+            reader.seek(SeekFrom::Current(back)).map_err(|e| fault(path, &e))?;
             continue;
         }
         if line.len() > MAX_LINE && line.last() != Some(&b'\n') {

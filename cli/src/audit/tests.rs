@@ -312,6 +312,33 @@ fn who_follows_sees_a_record_that_is_written_over_space() {
 }
 
 #[test]
+fn a_record_that_is_being_written_over_space_is_read_once_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let (first, second) = (b"{\"one\":1}\n", b"{\"another\":2}\n");
+    // The kernel has the beginning there, or the end: a reader does not wait for who writes.
+    for seen in [0..5, 5..second.len()] {
+        let mut text = [&first[..], &[b' '; 100]].concat();
+        text[first.len()..][seen.clone()].copy_from_slice(&second[seen]);
+        std::fs::write(&path, text).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        let writer = file.try_clone().unwrap();
+        let writes = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            std::os::unix::fs::FileExt::write_all_at(&writer, second, first.len() as u64).unwrap();
+        });
+        let mut lines = Vec::new();
+        read::lines(&path, &file, |line| {
+            lines.push(line.to_vec());
+            Ok(())
+        })
+        .unwrap();
+        writes.join().unwrap();
+        assert_eq!(lines, [&first[..], second]);
+    }
+}
+
+#[test]
 fn that_a_person_has_no_record_is_told_from_that_none_of_theirs_matches() {
     let log = std::fs::read_to_string(state().path().join("sessiond/audit.jsonl")).unwrap();
     let nothing = |user: &str| {
