@@ -1,4 +1,4 @@
-//! `levee label`: labels in others' words and numbers.
+//! `levee label`: labels in others' words and numbers, and ranges of them in SELinux's.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,14 +8,14 @@ use std::process::ExitCode;
 use levee_labelled::{calipso, cipso};
 use levee_policy::audit::{Hex, hex};
 use levee_policy::setrans::{self, Translations};
-use levee_policy::{Domain, Label, LabelName, Site, selinux};
+use levee_policy::{Domain, Label, LabelName, Range, Site, selinux};
 use serde::Serialize;
 
 use crate::output::count;
 use crate::output::{self, shown};
 use crate::site;
 
-/// Translate labels to and from CIPSO, CALIPSO and SELinux
+/// Translate labels to and from CIPSO, CALIPSO, SELinux and IKE
 #[derive(Debug, clap::Args)]
 pub struct LabelCommand {
     #[command(subcommand)]
@@ -28,16 +28,16 @@ enum Action {
     Check(Check),
 }
 
-/// Translate one label by a domain of the site file
+/// Translate one label by a domain of the site file, or a range of labels
 ///
-/// Exit code 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
+/// A range (LOW..HIGH, in SELinux s1-s5:c0) is said in SELinux alone. Exit code 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 struct Translate {
     /// The site file
     site: PathBuf,
     /// The domain's DOI
     doi: u32,
-    /// The label: the site's name, `s5:c0,c7`, an option's octets in hexadecimal, or a name of a translation file
+    /// The label: the site's name, `s5:c0,c7`, octets in hexadecimal, or a name of a translation file; or a range
     label: String,
     /// What the label is written in
     #[arg(long, value_enum, default_value = "site")]
@@ -66,16 +66,19 @@ enum Form {
     Cipso,
     /// A CALIPSO option
     Calipso,
+    /// The label of a traffic selector of IKE (TS_SECLABEL, RFC 9478), which is the site's own name in every domain
+    TsSeclabel,
 }
 
-/// The label in every form; `None` where it would be lost, and then why.
+/// The label in every form; `None` where it would be lost, and then why. A range has one form.
 #[derive(Serialize)]
 struct Translation {
-    label: LabelName,
+    label: String,
     doi: u32,
     selinux: Option<String>,
     cipso: Option<String>,
     calipso: Option<String>,
+    ts_seclabel: Option<String>,
     refused: Vec<String>,
 }
 
@@ -195,9 +198,12 @@ impl Translate {
         if self.to_setrans {
             return self.file(&site, domain);
         }
-        let label = self.read(&site, domain)?;
-        let translation = Translation::of(&site, domain, &label)
-            .ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
+        let translation = match self.range(&site, domain)? {
+            Some(range) => Translation::of_range(&site, domain, &range),
+            None => Translation::of(&site, domain, &self.read(&site, domain)?),
+        };
+        let translation =
+            translation.ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
         if self.json {
             output::json(&translation)?;
         } else {
@@ -235,6 +241,25 @@ impl Translate {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The range, where it is one and not a label.
+    fn range(&self, site: &Site, domain: &Domain) -> Result<Option<Range>, String> {
+        let text = self.label.as_str();
+        let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", shown(text));
+        match self.from {
+            _ if self.setrans.is_some() => Ok(None),
+            Form::Site if text.contains("..") => site
+                .vocabulary()
+                .parse_range(text)
+                .map(Some)
+                .map_err(|e| shown(&format!("{}: {}", e.what, e.remedy))),
+            Form::Selinux if text.contains('-') => {
+                let ends = selinux::parse_classes(text).map_err(|e| fault(&e))?;
+                domain.range(&ends).map_err(|e| fault(&e))
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn read(&self, site: &Site, domain: &Domain) -> Result<Label, String> {
         let text = self.label.as_str();
         let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", shown(text));
@@ -259,6 +284,14 @@ impl Translate {
             }
             Form::Cipso => cipso::decode(domain, &octets()?).map_err(|e| fault(&e)),
             Form::Calipso => calipso::decode(domain, &octets()?).map_err(|e| fault(&e)),
+            Form::TsSeclabel => {
+                let octets = octets()?;
+                // One octet of 0 may end it (RFC 9478 2.1).
+                let name = octets.strip_suffix(b"\0").unwrap_or(&octets);
+                let name = std::str::from_utf8(name).ok().and_then(|name| LabelName::new(name).ok());
+                let label = name.and_then(|name| site.vocabulary().parse_name(&name));
+                label.ok_or_else(|| fault(&"this is no label of the site, as the site spells it"))
+            }
         }
     }
 }
@@ -279,7 +312,26 @@ impl Translation {
         let selinux = said("SELinux", selinux);
         let cipso = said("CIPSO", cipso);
         let calipso = said("CALIPSO", calipso);
-        Some(Self { label: name, doi: domain.doi(), selinux, cipso, calipso, refused })
+        let ts_seclabel = Some(hex(name.as_str().as_bytes()));
+        let label = name.as_str().to_owned();
+        Some(Self { label, doi: domain.doi(), selinux, cipso, calipso, ts_seclabel, refused })
+    }
+
+    fn of_range(site: &Site, domain: &Domain, range: &Range) -> Option<Self> {
+        let label = site.vocabulary().print_range(range)?;
+        let (selinux, refused) = match domain.foreign_range(range) {
+            Ok(ends) => (Some(selinux::print_classes(&ends)), Vec::new()),
+            Err(_) => (None, vec![format!("labels of {label} would be lost in SELinux")]),
+        };
+        Some(Self {
+            label,
+            doi: domain.doi(),
+            selinux,
+            cipso: None,
+            calipso: None,
+            ts_seclabel: None,
+            refused,
+        })
     }
 
     /// In which forms the label would be lost, with the domain.
@@ -288,14 +340,17 @@ impl Translation {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{:<9}{}\n", "label", self.label.as_str());
-        for (form, said) in [("selinux", &self.selinux), ("cipso", &self.cipso), ("calipso", &self.calipso)] {
-            if let Some(said) = said {
-                text.push_str(&format!("{form:<9}{said}\n"));
-            }
-        }
-        for why in &self.refused {
-            text.push_str(&format!("{:<9}{why}\n", "refused"));
+        let forms = [
+            ("selinux", &self.selinux),
+            ("cipso", &self.cipso),
+            ("calipso", &self.calipso),
+            ("ts-seclabel", &self.ts_seclabel),
+        ];
+        let said = forms.into_iter().filter_map(|(form, said)| Some((form, said.as_ref()?)));
+        let refused = self.refused.iter().map(|why| ("refused", why));
+        let mut text = String::new();
+        for (what, said) in [("label", &self.label)].into_iter().chain(said).chain(refused) {
+            text.push_str(&format!("{what:<12}{said}\n"));
         }
         text
     }

@@ -52,7 +52,8 @@ fn every_form_of_a_label_leads_to_the_same_and_what_would_be_lost_is_refused() {
     };
     assert_eq!((said("label"), said("selinux")), ("HIGH//A,B".to_owned(), "s5:c0,c7".to_owned()));
     assert_eq!(said("cipso"), "860b000000100105000581");
-    for form in ["selinux", "cipso", "calipso"] {
+    assert_eq!(said("ts-seclabel"), "484947482f2f412c42");
+    for form in ["selinux", "cipso", "calipso", "ts-seclabel"] {
         assert_eq!(translate(&["16", &said(form), "--from", form]), (Some(0), text.clone()));
     }
     // Tag 1 has no bit for category 240; the others say it.
@@ -68,10 +69,26 @@ fn every_form_of_a_label_leads_to_the_same_and_what_would_be_lost_is_refused() {
         (&["16", "s1", "--from", "selinux"], "level 1 means nothing"),
         (&["16", "860b00000011010500058", "--from", "cipso"], "not octets"),
         (&["16", "860b000000110105000581", "--from", "cipso"], "domain 17"),
+        (&["16", "68696768", "--from", "ts-seclabel"], "as the site spells it"),
+        (&["16", "s5-s0", "--from", "selinux"], "does not dominate"),
+        (&["16", "s0-s1", "--from", "selinux"], "level 1 means nothing"),
+        (&["16", "HIGH..LOW"], "HIGH"),
     ] {
         let (code, text) = translate(arguments);
         assert!(code == Some(2) && text.contains(why), "{arguments:?}: {text}");
     }
+}
+
+#[test]
+fn a_range_is_said_in_selinux_whole_or_refused() {
+    let (code, text) = translate(&["16", "HIGH..HIGH//A,B"]);
+    assert_eq!((code, text.as_str()), (Some(0), "label       HIGH..HIGH//A,B\nselinux     s5-s5:c0,c7\n"));
+    assert_eq!(translate(&["16", "s5-s5:c0,c7", "--from", "selinux"]), (Some(0), text));
+    // MIDDLE lies between the two and has no number: SELinux's range would be without it.
+    let (code, text) = translate(&["16", "LOW..HIGH"]);
+    assert!(code == Some(1) && text.contains("labels of LOW..HIGH would be lost in SELinux"), "{text}");
+    let (code, json) = translate(&["16", "LOW..HIGH", "--json"]);
+    assert!(code == Some(1) && json.contains("\"selinux\": null"), "{json}");
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(crate) const EDGE: &str = "edge0";
 /// Of the server on the network, and of who reaches it.
 pub(crate) const ENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 79, 1, 1), Ipv4Addr::new(10, 79, 1, 9)];
 
+const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 79, 1, 0);
+
 /// A service of the label.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
@@ -43,7 +45,18 @@ pub(crate) fn head(levels: &[&str]) -> String {
     )
 }
 
-fn site(program: &str, services: &[Service], address: Ipv4Addr, is_labelled: bool) -> String {
+/// The network of a compartment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// Of one label; a plain host is at the other end.
+    SingleLevel,
+    /// Labelled: each packet carries the label. A second server, alike, is at the other end.
+    Labelled,
+    /// The same devices and programs, with no label in any packet: each end takes the other for a single-level host.
+    Bare,
+}
+
+fn site(program: &str, services: &[Service], address: Ipv4Addr, link: Link) -> String {
     let mut out = head(&[LABEL]);
     for Service { name, port, word, software } in services {
         out.push_str(&format!(
@@ -56,11 +69,12 @@ fn site(program: &str, services: &[Service], address: Ipv4Addr, is_labelled: boo
         out.push('\n');
     }
     let names: Vec<&String> = services.iter().map(|s| &s.name).collect();
-    let label = if is_labelled {
-        out.push_str(&format!("[[domain]]\ndoi = 16\nlevels = {{ {LABEL} = 1 }}\n\n"));
-        format!("labels = \"{LABEL}\"\ndomain = 16")
-    } else {
+    let label = if link == Link::SingleLevel {
         format!("label = \"{LABEL}\"")
+    } else {
+        out.push_str(&format!("[[domain]]\ndoi = 16\nlevels = {{ {LABEL} = 1 }}\n\n"));
+        let hosts = format!("\nunlabelled = [{{ address = \"{}/24\", label = \"{LABEL}\" }}]", NETWORK);
+        format!("labels = \"{LABEL}\"\ndomain = 16{}", if link == Link::Bare { &hosts } else { "" })
     };
     let network = format!(
         "[[network]]\ninterface = \"{EDGE}\"\n{label}\naddress = \"{address}/24\"\nservices = {names:?}\n"
@@ -117,7 +131,7 @@ pub(crate) struct Compartment {
 
 impl Compartment {
     /// Brings a server up in namespaces of its own with these services, which run `program`. `part` tells it from another of the same
-    /// run. On a labelled network a second server, alike, is at the other end.
+    /// run.
     ///
     /// # Errors
     /// The step that failed; what was made until then is removed.
@@ -125,12 +139,12 @@ impl Compartment {
         part: &str,
         program: &Path,
         services: &[Service],
-        is_labelled: bool,
+        link: Link,
     ) -> io::Result<Compartment> {
         let namespaces = [Namespace::new(&format!("{part}u"))?, Namespace::new(&format!("{part}h"))?];
         let [server, host] = &namespaces;
         server.link(host, ENDS[0], ENDS[1], EDGE)?;
-        let site = |address| site(&text(program), services, address, is_labelled);
+        let site = |address| site(&text(program), services, address, link);
         let mut servers = vec![Server::start(part, server, &site(ENDS[0]))?];
         let net = |s: &Server| -> io::Result<PathBuf> {
             let init = compartment(&s.up.levee, &text(&s.up.run), LABEL)?;
@@ -138,7 +152,7 @@ impl Compartment {
         };
         let here = net(&servers[0])?;
         let mut from = host.path();
-        if is_labelled {
+        if link != Link::SingleLevel {
             let other = Server::start(&format!("{part}other"), host, &site(ENDS[1]))?;
             from = net(&other)?;
             // levee lets sessions out to a network, and services not at all; what asks here is neither.
@@ -157,7 +171,7 @@ impl Compartment {
         self.ends.clone()
     }
 
-    /// The network of a labelled link's own interface, in which every packet has its label; none without labels.
+    /// The network of a labelled link's own interface, in which every packet has its label, or none has; none of a single-level network.
     pub(crate) fn wire(&self) -> Option<PathBuf> {
         let [_, other] = self.servers.as_slice() else { return None };
         Some(other.up.run.join("labelled").join(EDGE))

@@ -166,16 +166,3 @@ impl Filter {
         if sent.len() > mtu { Err(Drop::TooLarge) } else { Ok(sent) }
     }
 }
-
-/// Takes every label out of a packet that leaves for a network without labels: CIPSO, RFC 1108's and CALIPSO. Its length
-/// and its other options stay. Whether there was one.
-///
-/// # Errors
-/// Why it must not leave: labels could not be looked for.
-pub fn strip(packet: &mut [u8]) -> Result<bool, Drop> {
-    match packet.first().map(|first| first >> 4) {
-        Some(4) => ipv4::strip(packet),
-        Some(6) => ipv6::strip(packet),
-        _ => Err(Drop::Malformed),
-    }
-}

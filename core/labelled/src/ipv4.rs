@@ -9,9 +9,6 @@ use crate::icmp;
 
 const HEAD: usize = 20;
 const ICMP: u8 = 1;
-/// Labels by RFC 1108 (basic and extended), which levee does not speak and does not let out.
-const BASIC: u8 = 130;
-const EXTENDED: u8 = 133;
 
 /// A packet in its parts.
 pub(crate) struct Packet<'a> {
@@ -140,38 +137,6 @@ fn options(mut rest: &[u8]) -> impl Iterator<Item = Result<&[u8], Drop>> {
             }
         }
     })
-}
-
-/// Overwrites every label with octets that say nothing. Whether there was one.
-pub(crate) fn strip(octets: &mut [u8]) -> Result<bool, Drop> {
-    let length = {
-        let packet = Packet::parse(octets)?;
-        HEAD + packet.options.len()
-    };
-    let header = octets.get_mut(..length).ok_or(Drop::Malformed)?;
-    let (mut at, mut found) = (HEAD, false);
-    while let Some(&kind) = header.get(at) {
-        let length = match kind {
-            0 => break,
-            1 => 1,
-            _ => usize::from(*header.get(at + 1).ok_or(Drop::Truncated)?),
-        };
-        let option = header.get_mut(at..at + length).ok_or(Drop::Truncated)?;
-        if kind != 1 && length < 2 {
-            return Err(Drop::Truncated);
-        }
-        if [BASIC, EXTENDED, cipso::TYPE].contains(&kind) {
-            option.fill(1);
-            found = true;
-        }
-        at += length;
-    }
-    if found {
-        header.get_mut(10..12).ok_or(Drop::Malformed)?.fill(0);
-        let checksum = !sum(header);
-        header.get_mut(10..12).ok_or(Drop::Malformed)?.copy_from_slice(&checksum.to_be_bytes());
-    }
-    Ok(found)
 }
 
 /// The ones' complement sum (RFC 1071); 0xffff over a header with its checksum. A header is at most 60 octets.

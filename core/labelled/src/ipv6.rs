@@ -216,30 +216,6 @@ fn options(all: &[u8]) -> impl Iterator<Item = Result<Range<usize>, Drop>> {
     })
 }
 
-/// Overwrites every label with padding. Whether there was one.
-pub(crate) fn strip(octets: &mut [u8]) -> Result<bool, Drop> {
-    let places: Vec<Range<usize>> = {
-        let packet = Packet::parse(octets)?;
-        let mut labels = Vec::new();
-        for place in options(packet.options) {
-            let place = place?;
-            if packet.options.get(place.start) == Some(&calipso::TYPE) {
-                labels.push(place);
-            }
-        }
-        labels
-    };
-    for place in &places {
-        // The options begin behind the hop-by-hop header's first two octets.
-        let from = HEAD + 2 + place.start;
-        if let Some([kind, _, data @ ..]) = octets.get_mut(from..from + place.len()) {
-            *kind = 1;
-            data.fill(0);
-        }
-    }
-    Ok(!places.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,5 +21,5 @@ mod spellings;
 
 pub use drops::{Drop, Drops};
 pub use fault::Fault;
-pub use filter::{Arrived, Filter, strip};
+pub use filter::{Arrived, Filter};
 pub use spellings::spellings;

@@ -5,7 +5,7 @@ mod packets;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use levee_labelled::{Arrived, Drop, Filter, calipso, cipso, strip};
+use levee_labelled::{Arrived, Drop, Filter, calipso, cipso};
 use levee_policy::{CategorySet, Domain, Label, Range, TagForm};
 use packets::{Dice, bare, fragment_of, with_hop_by_hop, with_options};
 use proptest::prelude::*;
@@ -290,34 +290,10 @@ fn labels_of_1024_datagrams_are_remembered_and_one_more_costs_the_oldest_alone_i
 fn labels_are_looked_for_behind_options_of_two_octets_and_not_behind_shorter_ones() {
     let mut dice = Dice(7);
     let packet = packets::ipv4(&mut dice);
-    for (length, expected) in [(0, Err(Drop::Truncated)), (1, Err(Drop::Truncated)), (2, Ok(true))] {
-        let as_it_is = with_options(&packet, &[7, length, 134, 6, 0, 0, 0, 16]);
-        let mut packet = as_it_is.clone();
-        assert_eq!(strip(&mut packet), expected, "an option of {length}");
-        // It is another option, or none at all.
-        let dropped = if expected.is_ok() { Drop::OtherOption } else { Drop::Truncated };
-        assert_eq!(filter().receive(&as_it_is, NOW), Err(dropped), "an option of {length}");
+    for (length, why) in [(0, Drop::Truncated), (1, Drop::Truncated), (2, Drop::OtherOption)] {
+        let packet = with_options(&packet, &[7, length, 134, 6, 0, 0, 0, 16]);
+        assert_eq!(filter().receive(&packet, NOW), Err(why), "an option of {length}");
     }
-}
-
-#[test]
-fn what_leaves_for_a_network_without_labels_has_none() {
-    let (mut dice, mut filter) = (Dice(5), filter());
-    for _ in 0..1_000 {
-        let (label, packet) = (allowed(&mut dice), bare(&mut dice));
-        let mut sent = filter.send(&label, &packet, MTU).unwrap();
-        let length = sent.len();
-        assert_eq!(strip(&mut sent), Ok(true));
-        assert_eq!(sent.len(), length);
-        assert_eq!(strip(&mut sent), Ok(false));
-        // Nothing but padding is left in the place of the option.
-        assert_eq!(filter.receive(&sent, NOW), Err(Drop::Unlabelled));
-        assert_eq!(filter.send(&label, &sent, MTU).map(|sent| sent.len()), Ok(length));
-    }
-    // RFC 1108's labels go as well, a route alert stays.
-    let mut packet = with_options(&packets::ipv4(&mut dice), &[130, 4, 0xab, 0, 133, 3, 1, 148, 4, 0, 0]);
-    assert_eq!(strip(&mut packet), Ok(true));
-    assert_eq!(packet[20..32], [1, 1, 1, 1, 1, 1, 1, 148, 4, 0, 0, 0]);
 }
 
 proptest! {
@@ -335,7 +311,6 @@ proptest! {
             prop_assert!(packet.len() <= octets.len());
         }
         let _ = filter.send(&label(1, []), &octets, MTU);
-        let _ = strip(&mut octets);
     }
 }
 
@@ -521,27 +496,6 @@ fn a_second_header_of_hops_is_refused_behind_the_first_and_behind_a_fragments() 
         // What comes behind the fragment's header.
         piece[40] = 0;
         assert_eq!(filter.receive(&with_hop_by_hop(&piece, &low), NOW), Err(Drop::Malformed));
-    }
-}
-
-#[test]
-fn labels_are_taken_off_wherever_they_stand_among_padding() {
-    let mut dice = Dice(39);
-    let option = options(&label(1, [1])).1;
-    let pad = [1, 2, 0, 0];
-    for (before, behind) in [(0, 0), (0, 2), (1, 1), (2, 0)] {
-        let all = [pad.repeat(before), option.clone(), pad.repeat(behind), option.clone()].concat();
-        let packet = packets::ipv6(&mut dice);
-        let mut labelled = with_hop_by_hop(&packet, &all);
-        let as_it_was = labelled.clone();
-        assert_eq!(strip(&mut labelled), Ok(true));
-        // Their places are padding now, and nothing else is another.
-        for first in [42 + 4 * before, 42 + 4 * (before + behind) + option.len()] {
-            assert_eq!(labelled[first..first + 2], [1, option.len() as u8 - 2]);
-            assert!(labelled[first + 2..first + option.len()].iter().all(|octet| *octet == 0));
-            labelled[first..first + option.len()].copy_from_slice(&option);
-        }
-        assert_eq!(labelled, as_it_was);
     }
 }
 

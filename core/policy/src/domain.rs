@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::categories::CategorySet;
-use crate::label::{Class, Label};
+use crate::label::{Class, Label, Range};
 
 /// In which of CIPSO's tags a domain's labels are written (FIPS 188, draft-ietf-cipso-ipsecurity-01 3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,6 +145,27 @@ impl Domain {
             categories.insert(*foreign.ok_or_else(|| Untranslated::Category(label.clone(), number))?);
         }
         Ok(Class::new(level, categories))
+    }
+
+    /// The ends of a range in the other side's numbers. Every label of the range is found between them.
+    ///
+    /// # Errors
+    /// [`Untranslated`] with a label of the range that the other side cannot say.
+    pub fn foreign_range(&self, range: &Range) -> Result<[Class; 2], Untranslated> {
+        let (low, high) = (range.low(), range.high());
+        let ends = [self.foreign(low)?, self.foreign(high)?];
+        for level in low.confidentiality.level..high.confidentiality.level {
+            self.foreign(&Label::confidential(level, low.confidentiality.categories.clone()))?;
+        }
+        Ok(ends)
+    }
+
+    /// The range whose ends these numbers are; numbers between them that mean nothing here are nobody's. `None` if the second does not dominate the first.
+    ///
+    /// # Errors
+    /// [`Untranslated`] with the number that means nothing here.
+    pub fn range(&self, [low, high]: &[Class; 2]) -> Result<Option<Range>, Untranslated> {
+        Ok(Range::new(self.label(low)?, self.label(high)?))
     }
 
     /// Whether a label can be said in a packet: the domain has numbers for it, and the 30 octets that a CIPSO tag has for

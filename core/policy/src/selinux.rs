@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::categories::{CategorySet, MAX_CATEGORIES};
-use crate::label::{Class, Label, Range};
+use crate::label::{Class, Label};
 use crate::vocabulary::Vocabulary;
 
 /// Why a label or text has no equivalent on the other side.
@@ -48,35 +48,6 @@ pub fn print(vocabulary: &Vocabulary, label: &Label) -> Result<String, SelinuxEr
     Ok(print_class(&label.confidentiality))
 }
 
-/// The range as an SELinux range; a range of one label as that level alone.
-pub fn print_range(vocabulary: &Vocabulary, range: &Range) -> Result<String, SelinuxError> {
-    let low = print(vocabulary, range.low())?;
-    let high = print(vocabulary, range.high())?;
-    Ok(if low == high { low } else { format!("{low}-{high}") })
-}
-
-/// Reads an SELinux level.
-pub fn parse(vocabulary: &Vocabulary, text: &str) -> Result<Label, SelinuxError> {
-    let mut reader = Reader { text, at: 0 };
-    let label = reader.label(vocabulary)?;
-    reader.end()?;
-    Ok(label)
-}
-
-/// Reads an SELinux range, or a level as a range of one.
-pub fn parse_range(vocabulary: &Vocabulary, text: &str) -> Result<Range, SelinuxError> {
-    let mut reader = Reader { text, at: 0 };
-    let low = reader.label(vocabulary)?;
-    let range = if reader.eat('-') {
-        let high = reader.label(vocabulary)?;
-        Range::new(low, high).ok_or(SelinuxError::EmptyRange)?
-    } else {
-        Range::single(low)
-    };
-    reader.end()?;
-    Ok(range)
-}
-
 /// Reads an SELinux level as the numbers that stand in it, of which a [`Domain`](crate::Domain) says what they mean.
 ///
 /// # Errors
@@ -86,6 +57,24 @@ pub fn parse_class(text: &str) -> Result<Class, SelinuxError> {
     let class = reader.class()?;
     reader.end()?;
     Ok(class)
+}
+
+/// Reads an SELinux range (`s0-s2:c0.c3`), or a level as a range of one: the numbers of its two ends, of which the second dominates the first.
+///
+/// # Errors
+/// As [`parse_class`]; [`SelinuxError::EmptyRange`].
+pub fn parse_classes(text: &str) -> Result<[Class; 2], SelinuxError> {
+    let mut reader = Reader { text, at: 0 };
+    let low = reader.class()?;
+    let high = if reader.eat('-') { reader.class()? } else { low.clone() };
+    reader.end()?;
+    if high.dominates(&low) { Ok([low, high]) } else { Err(SelinuxError::EmptyRange) }
+}
+
+/// The ends of a range as an SELinux range; two that are the same as that level alone.
+pub fn print_classes([low, high]: &[Class; 2]) -> String {
+    let one = print_class(low);
+    if low == high { one } else { format!("{one}-{}", print_class(high)) }
 }
 
 /// Numbers of a [`Domain`](crate::Domain) as an SELinux level: `s5:c0.c1023`.
@@ -141,14 +130,6 @@ impl Reader<'_> {
         let number = text.parse().map_err(|_| SelinuxError::Syntax(start))?;
         self.at += digits;
         Ok(number)
-    }
-
-    fn label(&mut self, vocabulary: &Vocabulary) -> Result<Label, SelinuxError> {
-        if vocabulary.has_integrity() {
-            return Err(SelinuxError::Integrity);
-        }
-        let label = Label::new(self.class()?, Class::bottom());
-        if vocabulary.knows(&label) { Ok(label) } else { Err(SelinuxError::Unknown) }
     }
 
     fn class(&mut self) -> Result<Class, SelinuxError> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::label::Class;
-use crate::selinux::{SelinuxError, parse_class, print_class};
+use crate::selinux::{SelinuxError, parse_classes, print_class};
 
 /// The names of a translation file, and the level of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,15 +78,11 @@ impl Translations {
             if COMPOSING.contains(&level) {
                 return Err(fault(NoTranslationKind::Composed));
             }
-            let read = |text| parse_class(text).map_err(|why| fault(NoTranslationKind::Level(why)));
-            if let Some((low, high)) = level.split_once('-') {
-                let (low, high) = (read(low)?, read(high)?);
-                if !high.dominates(&low) {
-                    return Err(fault(NoTranslationKind::Level(SelinuxError::EmptyRange)));
-                }
+            let ends = parse_classes(level).map_err(|why| fault(NoTranslationKind::Level(why)))?;
+            if level.contains('-') {
                 continue;
             }
-            let class = read(level)?;
+            let [class, _] = ends;
             if !is_name(name) {
                 return Err(fault(NoTranslationKind::Name));
             }

@@ -1,7 +1,7 @@
 //! Domains of interpretation: lossless both ways, or refused.
 
 use levee_policy::site::ProblemKind;
-use levee_policy::{CategorySet, Class, Domain, Label, Site, TagForm, Untranslated, selinux};
+use levee_policy::{CategorySet, Class, Domain, Label, Range, Site, TagForm, Untranslated, selinux};
 use proptest::prelude::*;
 
 const SITE: &str = r#"
@@ -114,6 +114,26 @@ proptest! {
         };
         if let (Some(x), Some(y)) = (there(&a), there(&b)) {
             prop_assert_eq!(a.dominates(&b), x.dominates(&y));
+        }
+    }
+
+    /// A range that can be said comes back as the same one; a label is in it exactly where its translation is between the ends.
+    #[test]
+    fn a_range_that_is_translated_comes_back_and_holds_what_it_held(a in class(), b in class(), c in class()) {
+        let levels = [(0, 3), (1, 4), (2, 6), (4, 200), (5, 255)];
+        let domain = Domain::new(9, TagForm::Ranged, levels, (0..10).map(|n| (n, 100 - 7 * n))).unwrap();
+        let label = |class: Class| Label::new(class, Class::bottom());
+        let range = Range::new(label(a.meet(&b)), label(a.join(&b))).unwrap();
+        let every = range.labels(u64::MAX).unwrap().all(|label| domain.foreign(&label).is_ok());
+        let said = domain.foreign_range(&range);
+        prop_assert_eq!(said.is_ok(), every);
+        if let Ok([low, high]) = said {
+            prop_assert_eq!(domain.range(&[low.clone(), high.clone()]), Ok(Some(range.clone())));
+            prop_assert_eq!(selinux::parse_classes(&selinux::print_classes(&[low.clone(), high.clone()])), Ok([low.clone(), high.clone()]));
+            let c = label(c);
+            if let Ok(class) = domain.foreign(&c) {
+                prop_assert_eq!(range.contains(&c), class.dominates(&low) && high.dominates(&class));
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use super::mpi::{self, End, Mpi};
 use super::others::{self, Left};
 use super::split::Split;
 use super::{Arm, Measured, Row, Stand};
-use crate::compartment::{Compartment, EDGE, ENDS, Service, leave};
+use crate::compartment::{Compartment, EDGE, ENDS, Link, Service, leave};
 use crate::host::processors;
 use crate::levee;
 use crate::netns::{Namespace, inside, tool};
@@ -507,7 +507,12 @@ impl Places {
                 self.plain = Some(plain);
                 Ok(place)
             }
-            "compartment" | "labelled" => {
+            "compartment" | "labelled" | "bare" => {
+                let link = match arm {
+                    "labelled" => Link::Labelled,
+                    "bare" => Link::Bare,
+                    _ => Link::SingleLevel,
+                };
                 let software = Path::new("/usr/bin/openssl").exists().then(|| "openssl".to_owned());
                 let services = [Service {
                     name: "operations".into(),
@@ -516,7 +521,7 @@ impl Places {
                     software: software.into_iter().collect(),
                 }];
                 let part = key.get(..1).unwrap_or_default();
-                let c = Compartment::start(part, program, &services, arm == "labelled")?;
+                let c = Compartment::start(part, program, &services, link)?;
                 let stream = wait_for("the compartment's service", || c.connect(PORT).ok())?;
                 self.compartments.insert(key.to_owned(), c);
                 Running::of(stream)

@@ -16,24 +16,46 @@ categories = { NATO = 0, MED = 9 }
 
 [[network]]
 interface = "ship0"
-labels = "CONFIDENTIAL..SECRET"
+labels = "CONFIDENTIAL..SECRET//NATO"
 domain = 16
 address = ["192.168.7.1/24", "fd07::1/64"]
-services = ["web"]
+services = ["web", "say"]
 hosts = [
     { address = "192.168.7.9", port = 8002, protocol = "tcp" },
     { address = "192.168.7.9", port = 8002, protocol = "udp" },
     { address = "192.168.7.9", port = 8005, protocol = "tcp" },
     { address = "192.168.7.9", port = 8005, protocol = "udp" },
+    { address = "192.168.7.9", port = 8050, protocol = "tcp" },
+    { address = "192.168.7.9", port = 8050, protocol = "udp" },
     { address = "fd07::9", port = 8002, protocol = "tcp" },
     { address = "fd07::9", port = 8002, protocol = "udp" },
     { address = "fd07::9", port = 8005, protocol = "tcp" },
     { address = "fd07::9", port = 8005, protocol = "udp" },
+    { address = "fd07::9", port = 8050, protocol = "tcp" },
+    { address = "fd07::9", port = 8050, protocol = "udp" },
 ]
+
+[[service]]
+name = "say"
+port = 9000
+protocol = "udp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "direct"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import os,selectors,socket
+all=selectors.DefaultSelector()
+for n in range(3, 3+int(os.environ["LISTEN_FDS"])): all.register(socket.socket(fileno=n), 1)
+while True:
+    for key,_ in all.select():
+        _,sender=key.fileobj.recvfrom(99)
+        key.fileobj.sendto(os.environ["LEVEE_LABEL"].encode(),sender)
+''']
 "#;
 
-/// The levels of the link, in its words and SELinux's, and the port at which the guest has a program of that level.
-const LEVELS: [(&str, &str, u16); 2] = [("CONFIDENTIAL", "s2", 8002), ("SECRET", "s5", 8005)];
+/// Labels of the link, in its words and SELinux's, and the port at which the guest has a program of that level.
+const LEVELS: [(&str, &str, u16); 3] =
+    [("CONFIDENTIAL", "s2", 8002), ("SECRET", "s5", 8005), ("SECRET//NATO", "s5:c0", 8050)];
 /// The server and the guest on the link, in both versions.
 const SERVER: [&str; 2] = ["192.168.7.1", "[fd07::1]"];
 const GUEST: [&str; 2] = ["192.168.7.9", "[fd07::9]"];
@@ -67,6 +89,12 @@ fn at(guest: &mut Guest, level: &str, command: &str) -> (bool, String) {
 fn page(guest: &mut Guest, level: &str, version: usize) -> String {
     let to = format!("TCP{}:{}:80,connect-timeout=2", [4, 6][version], SERVER[version]);
     at(guest, level, &format!("echo -e \"GET / HTTP/1.0\\r\\n\\r\" | socat -t 2 -T 5 - {to} 2>&1")).1
+}
+
+/// What the server's service of datagrams answers in the guest at a level.
+fn datagram(guest: &mut Guest, level: &str, version: usize) -> String {
+    let to = format!("UDP{}:{}:9000", [4, 6][version], SERVER[version]);
+    at(guest, level, &format!("echo | socat -t 2 -T 2 - {to} 2>&1")).1
 }
 
 /// What the guest's program says to the session at the workstation.
@@ -118,6 +146,11 @@ fn a_host_whose_kernel_labels_its_packets_is_reached_and_reaches_at_its_levels_a
                 said = page(&mut guest, level, version);
                 said.contains(&format!("<h1>{label}</h1>"))
             });
+            // A datagram reaches the service of its label, and the answer comes back to who may hear that.
+            eventually(Duration::from_secs(60), "the guest's datagram is answered at its level", || {
+                said = datagram(&mut guest, level, version);
+                said.trim() == label
+            });
         }
     }
     // One at a level that the link does not have gets nothing, and is counted here.
@@ -149,14 +182,19 @@ fn a_host_whose_kernel_labels_its_packets_is_reached_and_reaches_at_its_levels_a
             assert_eq!(said, expected, "{protocol} at {label}");
         }
     }
-    // At another label than its program's, its kernel lets nobody through, and says so.
+    // At another label than its program's, its kernel lets nobody through, and says so: another level's, and one's without the category.
     guest.run("dmesg -c > /dev/null");
     for (protocol, host) in WAYS {
-        assert_eq!(asked(&world, protocol, host, LEVELS[0].2), "", "{protocol}");
+        for (_, _, port) in &LEVELS[..2] {
+            assert_eq!(asked(&world, protocol, host, *port), "", "{protocol} {port}");
+        }
     }
     let said = guest.run("dmesg");
-    let denied = |line: &str| {
-        line.contains("denied  { recv }") && line.contains("u:r:t:s2") && line.contains("u:r:t:s5")
-    };
-    assert!(said.lines().filter(|line| denied(line)).count() >= WAYS.len(), "{said}");
+    for (_, level, _) in &LEVELS[..2] {
+        let denied = |line: &&str| {
+            let has = |word: &str| line.split_whitespace().any(|each| each.ends_with(word));
+            line.contains("denied  { recv }") && has(&format!("=u:r:t:{level}")) && has("=u:r:t:s5:c0")
+        };
+        assert!(said.lines().filter(denied).count() >= WAYS.len(), "{level}: {said}");
+    }
 }

@@ -9,10 +9,22 @@ const NETWORK: &str = r#"
 [[network]]
 interface = "ship0"
 label = "SECRET"
-address = "192.168.7.1/24"
+address = ["192.168.7.1/24", "fd07::1/64"]
 services = ["web"]
 hosts = [{ address = "192.168.7.9", port = 8080, protocol = "tcp" }]
 "#;
+
+/// A host that writes what it likes into its packets' options.
+const LABELLED: &str = include_str!("../probes/labelled.py");
+
+/// A label as another network's hosts would write it, and an option that is none, in each version.
+const OPTIONS: [(&str, [&str; 2]); 2] = [
+    ("4@192.168.7.77", ["860a00000010010400050000", "94040000"]),
+    ("6@fd07::77", ["0708000000100005ba55", "05020000"]),
+];
+
+/// Of each.
+const EACH: u64 = 50;
 
 /// socat at the host on the network; it says whom it sees.
 fn peer(world: &World) -> Ended {
@@ -26,7 +38,10 @@ const ASK: [&str; 4] = ["socat", "-u", "TCP:192.168.7.9:8080,connect-timeout=2",
 
 #[test]
 fn a_network_belongs_to_one_label_for_hosts_on_it_and_for_sessions() {
-    let mut world = World::new("nets", &format!("{SITE}{NETWORK}"), &["ws1", "ship"]);
+    let site = SITE
+        .replace("\"10.80.0.1\"", "[\"10.80.0.1\", \"fd80::1\"]")
+        .replace("\"10.80.1.0/24\"", "[\"10.80.1.0/24\", \"fd80:1::/64\"]");
+    let mut world = World::new("nets", &format!("{site}{NETWORK}"), &["ws1", "ship"]);
     let ship = world.namespace("ship");
     world
         .server_sh("ip", &["link", "add", "ship0", "type", "veth", "peer", "name", "eth0", "netns", &ship])
@@ -53,6 +68,27 @@ fn a_network_belongs_to_one_label_for_hosts_on_it_and_for_sessions() {
     assert!(shown.contains("networks\n  INTERFACE") && shown.contains("ship0"), "{shown}");
     // The host's own network has no trace of the interface.
     world.server_sh("ip", &["link", "show", "ship0"]).refused();
+
+    // Packets of this network have no labels. What has options is not taken, or an answer would repeat them, and a router read them.
+    let knock = |host: &str, option: &str| {
+        world.outside("ship", "python3", &["-c", LABELLED, host, "knock", &EACH.to_string(), option]).out
+    };
+    for (host, options) in OPTIONS {
+        for option in options {
+            assert_eq!(knock(host, option).trim(), "answers 0", "{host} {option}");
+        }
+        assert_ne!(knock(host, "").trim(), "answers 0", "{host}");
+    }
+    let why = "dropped at ship0: options, such as a label";
+    // Of CALIPSO the server's kernel drops what it knows no domain for, before any rule. The host's own kernel sends options, too: who listens
+    // to groups says so with one of IPv6's.
+    eventually(Duration::from_secs(5), "what had options is counted", || {
+        let status = world.status();
+        let here = status["compartments"].as_array().expect("compartments").iter();
+        let mut here =
+            here.filter(|one| one["label"] == "SECRET").filter_map(|one| one["counters"].as_array());
+        here.any(|all| all.iter().any(|one| one[0] == why && one[1].as_u64() >= Some(3 * EACH)))
+    });
 
     let _peer = peer(&world);
     world.login("ws1", "ada").ok();

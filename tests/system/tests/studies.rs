@@ -349,7 +349,7 @@ fn throughput_is_measured_in_each_direction_over_the_devices_on_its_way_and_what
 #[test]
 fn messages_by_mpi_go_over_the_link_of_each_arm_and_not_through_the_memory_of_the_machine() {
     let dir = tempfile::tempdir().unwrap();
-    let (rows, arms) = (["mpi-ring@4"], ["plain", "compartment", "labelled"]);
+    let (rows, arms) = (["mpi-ring@4"], ["plain", "compartment", "labelled", "bare"]);
     let run = smallest(dir.path(), "labelled", &rows, &arms);
     whole(&run, &rows, &arms);
     // There and back: two packets a round at the least. Every packet on a labelled link's own interface was captured with a label, none elsewhere.

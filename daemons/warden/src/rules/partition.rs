@@ -22,13 +22,19 @@ impl Ruleset {
             let _ = writeln!(text, "    {from}{NEIGHBOURS}");
             Self::others(text, index, edge, Reason::Service, &from);
         })?;
-        self.each_link(f, links, |text, link, counter| {
+        self.each_link(f, links, |text, link, index| {
             let (name, ip) = (&link.interface, family(link.peer));
             let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
+            // What is forwarded to a network meets its chain of output no more.
+            Self::optioned(text, index, &format!("iifname \"{name}\" "));
             for other in link.others() {
                 let _ = writeln!(text, "    iifname \"{name}\" {ip} saddr {other} accept");
             }
-            let _ = writeln!(text, "    iifname \"{name}\" counter name {} drop", counter(Reason::Service));
+            let _ = writeln!(
+                text,
+                "    iifname \"{name}\" counter name {} drop",
+                Self::counter(index, Reason::Service)
+            );
         })?;
         // Without it the kernel remembers no connections.
         if links.iter().any(LinkEdge::forwards) {
@@ -86,14 +92,18 @@ impl Ruleset {
             let counter = Self::counter(index, Reason::Service);
             let _ = writeln!(text, "    iifname \"{name}\" counter name {counter} drop");
         })?;
-        self.each_link(f, links, |text, link, counter| {
+        self.each_link(f, links, |text, link, index| {
             let (name, ip) = (&link.interface, family(link.peer));
             let _ = writeln!(text, "    iifname \"{name}\" {NEIGHBOURS}");
             for other in link.others() {
                 let own = link.own;
                 let _ = writeln!(text, "    iifname \"{name}\" {ip} saddr {other} {ip} daddr {own} accept");
             }
-            let _ = writeln!(text, "    iifname \"{name}\" counter name {} drop", counter(Reason::Service));
+            let _ = writeln!(
+                text,
+                "    iifname \"{name}\" counter name {} drop",
+                Self::counter(index, Reason::Service)
+            );
         })?;
 
         writeln!(f, "  }}\n  chain output {{\n    type filter hook output priority filter; policy drop;")?;
@@ -118,14 +128,18 @@ impl Ruleset {
             let counter = Self::counter(index, Reason::Own);
             let _ = writeln!(text, "    oifname \"{name}\" counter name {counter} drop");
         })?;
-        self.each_link(f, links, |text, link, counter| {
+        self.each_link(f, links, |text, link, index| {
             let (name, ip) = (&link.interface, family(link.peer));
             let _ = writeln!(text, "    oifname \"{name}\" {NEIGHBOURS}");
             for other in link.others() {
                 let own = link.own;
                 let _ = writeln!(text, "    oifname \"{name}\" {ip} saddr {own} {ip} daddr {other} accept");
             }
-            let _ = writeln!(text, "    oifname \"{name}\" counter name {} drop", counter(Reason::Own));
+            let _ = writeln!(
+                text,
+                "    oifname \"{name}\" counter name {} drop",
+                Self::counter(index, Reason::Own)
+            );
         })
     }
 
@@ -160,23 +174,23 @@ impl Ruleset {
             let counter = Self::counter(index, Reason::Through);
             let _ = writeln!(text, "    iifname \"{}\" counter name {counter} drop", edge.interface);
         })?;
-        self.each_link(f, links, |text, link, counter| {
-            let counter = counter(Reason::Host);
+        self.each_link(f, links, |text, link, index| {
+            let counter = Self::counter(index, Reason::Host);
             let _ = writeln!(text, "    iifname \"{}\" counter name {counter} drop", link.interface);
         })?;
         writeln!(f, "  }}")
     }
 
-    /// Lines for each link; each is told its counters' names.
+    /// Lines for each link; each is told the place of its counters.
     fn each_link(
         &self,
         f: &mut fmt::Formatter<'_>,
         links: &[LinkEdge],
-        line: impl Fn(&mut String, &LinkEdge, &dyn Fn(Reason) -> String),
+        line: impl Fn(&mut String, &LinkEdge, usize),
     ) -> fmt::Result {
         let mut text = String::new();
         for (index, link) in (self.edges.len()..).zip(links) {
-            line(&mut text, link, &|reason| Self::counter(index, reason));
+            line(&mut text, link, index);
         }
         f.write_str(&text)
     }

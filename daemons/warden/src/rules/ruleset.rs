@@ -103,6 +103,7 @@ impl Ruleset {
             Reason::Through => "through",
             Reason::Host => "host",
             Reason::Own => "own",
+            Reason::Options => "options",
         };
         format!("n{index}_{reason}")
     }
@@ -130,11 +131,13 @@ pub enum Reason {
     Host,
     /// From a program in the compartment that answers nobody.
     Own,
+    /// Either way, with options in its header (hop-by-hop ones, in IPv6): a label is one, and a network of one label has none in its packets.
+    Options,
 }
 
 impl Reason {
     /// All of them.
-    pub(super) const ALL: [Self; 4] = [Self::Service, Self::Through, Self::Host, Self::Own];
+    pub(super) const ALL: [Self; 5] = [Self::Service, Self::Through, Self::Host, Self::Own, Self::Options];
 
     /// In words, for operators.
     pub fn as_str(self) -> &'static str {
@@ -143,6 +146,7 @@ impl Reason {
             Self::Through => "beyond the compartment",
             Self::Host => "no listed host",
             Self::Own => "a program of the compartment",
+            Self::Options => "options, such as a label",
         }
     }
 }

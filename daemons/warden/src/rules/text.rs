@@ -239,7 +239,8 @@ impl Ruleset {
         f.write_str(&text)
     }
 
-    /// Drops what comes from, or goes to, anybody but the interface's own network. `which` says so of a packet, in a chain that others' meet too.
+    /// Drops what comes from, or goes to, anybody but the interface's own network, and what has options. `which` says so of a packet, in a
+    /// chain that others' meet too.
     pub(super) fn others(text: &mut String, index: usize, edge: &Edge, reason: Reason, which: &str) {
         let counter = Self::counter(index, reason);
         let end = if reason == Reason::Own { "daddr" } else { "saddr" };
@@ -247,6 +248,15 @@ impl Ruleset {
             let own = edge.addresses.iter().filter(|own| own.addr().is_ipv4() == is_v4);
             let own: String = own.map(|own| format!(" {ip} {end} != {}", own.trunc())).collect();
             let _ = writeln!(text, "    {which}meta nfproto {protocol}{own} counter name {counter} drop");
+        }
+        Self::optioned(text, index, which);
+    }
+
+    /// Drops what has options, one of which may be a label: a router would read it, and an answer repeats it.
+    pub(super) fn optioned(text: &mut String, index: usize, which: &str) {
+        let counter = Self::counter(index, Reason::Options);
+        for has in ["ip hdrlength > 5", "exthdr hbh exists"] {
+            let _ = writeln!(text, "    {which}{has} counter name {counter} drop");
         }
     }
 
