@@ -126,6 +126,7 @@ pub(crate) struct Compartment {
     servers: Vec<Server>,
     /// The network of whoever connects, and the compartment's.
     ends: [PathBuf; 2],
+    link: Link,
     _namespaces: [Namespace; 2],
 }
 
@@ -163,7 +164,7 @@ impl Compartment {
             }
             servers.push(other);
         }
-        Ok(Compartment { servers, ends: [from, here], _namespaces: namespaces })
+        Ok(Compartment { servers, ends: [from, here], link, _namespaces: namespaces })
     }
 
     /// The network of whoever connects, and the compartment's.
@@ -171,10 +172,11 @@ impl Compartment {
         self.ends.clone()
     }
 
-    /// The network of a labelled link's own interface, in which every packet has its label, or none has; none of a single-level network.
-    pub(crate) fn wire(&self) -> Option<PathBuf> {
+    /// The network of a labelled link's own interface, and whether every packet there has its label, where else none has; nothing, of a
+    /// single-level network.
+    pub(crate) fn wire(&self) -> Option<(PathBuf, bool)> {
         let [_, other] = self.servers.as_slice() else { return None };
-        Some(other.up.run.join("labelled").join(EDGE))
+        Some((other.up.run.join("labelled").join(EDGE), self.link == Link::Labelled))
     }
 
     /// Whether each of the two is a compartment's, with levee's packet filter.

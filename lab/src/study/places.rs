@@ -569,8 +569,9 @@ impl Stand for Places {
             }
             let ends = self.ends(arm)?;
             // A capture costs the processor: it has a run of its own.
+            let wire = self.compartments.get(arm).and_then(Compartment::wire);
             let seen =
-                mpi::seen(mpi, &ends, self.compartments.get(arm).and_then(Compartment::wire).as_deref())?;
+                mpi::seen(mpi, &ends, wire.as_ref().map(|(net, labelled)| (net.as_path(), *labelled)))?;
             let mut measured = mpi.measure(&ends, row, seconds)?;
             measured.counted.extend(seen);
             return Ok(measured);
