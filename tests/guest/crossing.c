@@ -5,6 +5,7 @@
  * SUBJECT, but for the namespaces in KINDS (letters: m n i p u), which are those of OBJECT; without a filter, without Landlock, without capabilities.
  * Tries everything on the victim there (VICTIM: its number on the host, PID: in its namespace), and says a 1 or a 0 for each.
  * crossing list: the attempts, a line each, in that order.
+ * crossing level: what a service hears of its own level: whose the other end of a socket of its own is (SO_PEERSEC).
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -334,6 +335,16 @@ static void join(const char *kinds, const char *subject, const char *object, uns
     close(own);
 }
 
+static void level(void)
+{
+    int pair[2];
+    char context[256] = "";
+    socklen_t length = sizeof context - 1;
+    must(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0, "a pair of sockets");
+    must(getsockopt(pair[0], SOL_SOCKET, SO_PEERSEC, context, &length) == 0, "SO_PEERSEC");
+    puts(context);
+}
+
 int main(int count, char **words)
 {
     const char *what = count > 1 ? words[1] : "";
@@ -342,6 +353,10 @@ int main(int count, char **words)
     if (!strcmp(what, "list")) {
         for (size_t i = 0; i < COUNT; i++)
             puts(ALL[i].what);
+        return 0;
+    }
+    if (!strcmp(what, "level")) {
+        level();
         return 0;
     }
     if (!strcmp(what, "victim") && count == 4) {

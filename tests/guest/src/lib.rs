@@ -4,6 +4,10 @@
 //! `scripts/guest` makes what it boots (`make test` calls it). It runs in qemu without hardware support, up in about
 //! 5 s, with one network card that is a tap device in a network namespace of the test's.
 //!
+//! `make test` boots it three times, since the three want what a running kernel does not change: no SELinux at all beside the kernel's IPsec; a policy
+//! of ours in which everybody may do everything but hear another level's packets; Debian's MLS policy with levee's module, first permissive and
+//! then enforcing. Each boots once for all that is tried in it.
+//!
 //! Begin reading with `lib.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
