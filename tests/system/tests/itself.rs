@@ -28,6 +28,18 @@ software = ["python3"]
 command = ["/usr/bin/python3", "-c", "raise SystemExit('no configuration')"]
 "#;
 
+/// A database as Debian has it, which binds its port and forks to write what it has to its disk.
+const REDIS: &str = r#"
+[[service]]
+name = "redis"
+port = 6379
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "itself"
+software = ["redis-server"]
+command = ["/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--port", "6379", "--dir", "/srv/own"]
+"#;
+
 /// One that binds its port, where the site says that it is handed it.
 const MISTAKEN: &str = r#"
 [[service]]
@@ -40,11 +52,16 @@ software = ["python3"]
 command = ["/usr/bin/python3", "-m", "http.server", "8002"]
 "#;
 
-/// How often it has been started at a label, as `levee status` says.
-fn starts(world: &World, label: &str, service: &str) -> u64 {
+/// What `levee status` says of a label.
+fn compartment(world: &World, label: &str) -> serde_json::Value {
     let status = world.status();
     let compartments = status["compartments"].as_array().expect("compartments");
-    let one = compartments.iter().find(|one| one["label"] == label).expect("the label");
+    compartments.iter().find(|one| one["label"] == label).expect("the label").clone()
+}
+
+/// How often it has been started at a label.
+fn starts(world: &World, label: &str, service: &str) -> u64 {
+    let one = compartment(world, label);
     let services = one["services"].as_array().expect("services");
     services.iter().find(|one| one[0] == service).and_then(|one| one[1].as_u64()).unwrap_or(0)
 }
@@ -103,4 +120,34 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
         shown.lines().any(|line| line.contains("service files") && line.contains("started with its label"))
     };
     eventually(Duration::from_secs(30), "that it started is recorded", told);
+}
+
+#[test]
+fn a_database_that_binds_its_port_itself_keeps_what_it_was_told_at_each_label() {
+    let world = World::up("itself-redis", &format!("{SITE}{REDIS}"), &["ws1"]);
+    let say = |what: &str| {
+        let script = format!(
+            "printf '{what}\\r\\n' | socat -t 3 -T 3 - TCP4:www.harbour.example:6379,connect-timeout=3"
+        );
+        world.run("ws1", &["sh", "-c", &script]).out.trim().replace("\r\n", " ")
+    };
+    world.login("ws1", "ada").ok();
+    for (label, other) in [(HIGH, LOW), (LOW, HIGH)] {
+        world.level("ws1", label).ok();
+        eventually(Duration::from_secs(30), "it answers", || say("PING") == "+PONG");
+        assert_eq!(say(&format!("GET {other}")), "$-1", "{label} has what was said at {other}");
+        assert_eq!(say(&format!("SET {label} kept")), "+OK");
+        // By a process of its own, which it forks.
+        assert_eq!(say("BGSAVE"), "+Background saving started");
+        eventually(Duration::from_secs(30), "it is on the disk", || {
+            say("INFO persistence").contains("rdb_bgsave_in_progress:0 ")
+        });
+        assert!(say("INFO persistence").contains("rdb_last_bgsave_status:ok"), "{}", say("INFO persistence"));
+        let init = compartment(&world, label)["init"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        let mut all = host::below(init.expect("a compartment")).into_iter();
+        all.find(|process| process.name == "redis-server").expect("the program").signal("KILL");
+        eventually(Duration::from_secs(30), "started again it knows what it was told", || {
+            starts(&world, label, "redis") == 2 && say(&format!("GET {label}")) == "$4 kept"
+        });
+    }
 }
