@@ -273,7 +273,7 @@ impl Answers {
                 "levee up {path}{elsewhere}                 (let 7443/tcp, 500/udp and 4500/udp in)"
             )),
             Some(format!(
-                "copy {} to {host}, as /etc/levee/workstation; move {} off this host",
+                "copy {} to {host}, as /etc/levee/workstation (there: mkdir -p /etc/levee); move {} off this host",
                 state.join("hosts").join(host).display(),
                 state.join("auditor/auditor.key").display()
             )),

@@ -16,7 +16,8 @@ const LEVEE: [Section; 6] = [
             (
                 "order",
                 "The same in every command, as far as it has them: SITE, then who (USER, HOST), then what (SERVICE, PARTITION, \
-                 POSTURE, SESSION, DOI), then LABEL, then files and programs. Options stand anywhere before `--`.",
+                 POSTURE, SESSION, DOI), then LABEL, then files and programs. `levee enrol rotate` names the key first, \
+                 then whose it is. Options stand anywhere before `--`.",
             ),
             (
                 "SITE",

@@ -91,13 +91,26 @@ impl Test {
         let at = |address: &IpAddr| SocketAddr::new(*address, service.port());
         let places: Vec<SocketAddr> = site.server().inner_addresses().iter().map(at).collect();
         self.knock(&places, service.protocol())?;
+        let binds = matches!(service.mode(), Mode::Itself) && service.protocol() == Protocol::Tcp;
         let hint = match service.mode() {
             Mode::Direct => {
                 "`mode = \"direct\"` hands it its port; a program that binds it itself wants `mode = \"itself\"`\n"
             }
             _ => "",
         };
-        self.settled(hint)
+        let settled = self.settled(hint)?;
+        if settled == ExitCode::SUCCESS && binds && self.knock(&places, Protocol::Tcp)? {
+            let places: Vec<String> = places.iter().map(SocketAddr::to_string).collect();
+            let why = format!(
+                "it is started, and nothing listens at {}: it must bind LEVEE_PORT on all addresses, or on those in LEVEE_ADDRESSES",
+                places.join(" or ")
+            );
+            return self.fails(&why, "");
+        }
+        if settled == ExitCode::SUCCESS {
+            output::print(&format!("{} runs at {}\n", self.service, self.label))?;
+        }
+        Ok(settled)
     }
 
     /// Where its compartment is, and whether the service runs there: how often it was started, and what is said of it.
@@ -111,25 +124,24 @@ impl Test {
         Ok((compartment.init, starts.map_or(0, |(_, starts)| *starts), said))
     }
 
-    /// Connects within the label: to be started is all that the service is to notice.
-    fn knock(&self, places: &[SocketAddr], protocol: Protocol) -> Result<(), String> {
+    /// Connects within the label: to be started is all that the service is to notice. Whether it is refused everywhere.
+    fn knock(&self, places: &[SocketAddr], protocol: Protocol) -> Result<bool, String> {
         let (init, ..) = self.seen()?;
         let net = File::open(format!("/proc/{init}/ns/net")).map_err(|e| format!("{}: {e}", self.label))?;
-        let knocked = levee_sys::ns::in_net(net.as_fd(), || {
-            places.iter().try_for_each(|place| match protocol {
-                Protocol::Tcp => TcpStream::connect_timeout(place, PATIENCE).map(drop),
-                Protocol::Udp => {
-                    let any: IpAddr = if place.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-                    UdpSocket::bind((any, 0))?.send_to(&[], place).map(drop)
-                }
-            })
-        });
-        // One that cannot start refuses: what is known of it says more.
-        match knocked.map_err(|e| e.to_string())? {
-            Err(e) if self.seen()?.2.is_none() && e.kind() != std::io::ErrorKind::ConnectionRefused => {
-                Err(format!("{} at {}: {e}", self.service, self.label))
+        let one = |place: &SocketAddr| match protocol {
+            Protocol::Tcp => TcpStream::connect_timeout(place, PATIENCE).map(drop),
+            Protocol::Udp => {
+                let any: IpAddr = if place.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+                UdpSocket::bind((any, 0))?.send_to(&[], place).map(drop)
             }
-            _ => Ok(()),
+        };
+        let all = || places.iter().filter_map(|place| one(place).err()).collect::<Vec<_>>();
+        let faults = levee_sys::ns::in_net(net.as_fd(), all).map_err(|e| e.to_string())?;
+        let is_refusal = |e: &&std::io::Error| e.kind() == std::io::ErrorKind::ConnectionRefused;
+        // One that cannot start refuses: what is known of it says more.
+        match faults.iter().find(|e| !is_refusal(e)) {
+            Some(e) if self.seen()?.2.is_none() => Err(format!("{} at {}: {e}", self.service, self.label)),
+            _ => Ok(faults.iter().filter(is_refusal).count() == places.len()),
         }
     }
 
@@ -144,7 +156,6 @@ impl Test {
                 well_since = now;
             }
             if now.saturating_duration_since(well_since) >= SETTLED {
-                output::print(&format!("{} runs at {}\n", self.service, self.label))?;
                 return Ok(ExitCode::SUCCESS);
             }
             if began.elapsed() >= PATIENCE {

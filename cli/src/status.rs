@@ -177,9 +177,7 @@ impl Status {
                 if self.json {
                     return output::json_line(&asked.whole());
                 }
-                // Who reads it from a pipe wants no orders to a terminal.
-                let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-                Ok(format!("{clear}{}", asked.render()))
+                Ok(format!("{}{}", clear(), asked.render()))
             });
         }
         let asked = self.ask()?;
@@ -197,7 +195,7 @@ impl Status {
         if self.watch {
             return output::watch(|| match self.json {
                 true => output::json_line(&ledger()?),
-                false => Ok(format!("\x1b[H\x1b[2J{}", ledger()?.render())),
+                false => Ok(format!("{}{}", clear(), ledger()?.render())),
             });
         }
         let ledger = ledger()?;
@@ -258,6 +256,11 @@ pub fn view(status: &ServerStatus) -> View<'_> {
         moving: status.moving,
         federation: status.federation.as_ref(),
     }
+}
+
+/// What has a terminal begin anew. Who reads from a pipe wants no orders to a terminal.
+fn clear() -> &'static str {
+    if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" }
 }
 
 fn map(counters: &[(String, u64)]) -> BTreeMap<&str, u64> {

@@ -21,6 +21,9 @@ use zeroize::Zeroizing;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Start a server, or a workstation's or a gateway's part
+///
+/// A server's host is looked at first, as `levee doctor` does, and one label is started on trial; of a workstation, `levee-tpe doctor` says
+/// what it lacks.
 #[derive(Debug, clap::Args)]
 pub struct Up {
     /// The site file (with --workstation or --gateway: the directory made by `levee enrol`)
@@ -39,7 +42,7 @@ pub struct Up {
     #[arg(long, value_name = "DIR")]
     run: Option<PathBuf>,
     /// Stay in the foreground, where the warden's own lines go to standard error as well; what the other processes say is in their
-    /// logs (`levee log`) alone
+    /// logs (`levee log`) alone. No label is started on trial: `levee service test` starts one
     #[arg(long)]
     foreground: bool,
     /// Do not wait until one label has been started on trial

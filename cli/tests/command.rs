@@ -728,4 +728,8 @@ fn what_was_done_is_said_unless_it_is_to_be_quiet_and_more_is_said_on_demand() {
     let matrix = |flag: &str| levee(&["matrix", "conf/small/site.toml", flag], "");
     assert!(text(&matrix("--quiet").stdout).starts_with("USER"));
     assert!(text(&matrix("--verbose").stderr).contains("levee: reads conf/small/site.toml\n"));
+    // The laboratory as every other.
+    let nowhere = key("nowhere");
+    let lab = levee(&["lab", "report", &nowhere, "--verbose"], "");
+    assert!(text(&lab.stderr).contains(&format!("levee-lab: reads {nowhere}/manifest.json\n")), "{lab:?}");
 }

@@ -292,6 +292,7 @@ fn list() -> io::Result<()> {
 /// The study that is asked for, if it is one: by name, or a file with a key `study`.
 fn study_of(name: &str) -> io::Result<Option<Study>> {
     let parsed = if name.ends_with(".toml") {
+        said::reads(std::path::Path::new(name));
         let text =
             std::fs::read_to_string(name).map_err(|e| io::Error::new(e.kind(), format!("{name}: {e}")))?;
         let is_study = text.lines().any(|l| l.starts_with("study = "));

@@ -94,6 +94,7 @@ pub fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> 
 /// When there is none, or it is of another schema.
 pub fn manifest(dir: &Path) -> io::Result<Manifest> {
     let path = dir.join("manifest.json");
+    said::reads(&path);
     let text = fs::read_to_string(&path).map_err(|e| {
         io::Error::new(e.kind(), format!("{}: {e} (is it a run's directory?)", path.display()))
     })?;
@@ -116,6 +117,7 @@ pub fn manifest(dir: &Path) -> io::Result<Manifest> {
 /// When any other line is wrong.
 pub fn samples(dir: &Path) -> io::Result<Vec<Sample>> {
     let path = dir.join("samples.ndjson");
+    said::reads(&path);
     let mut out = Vec::new();
     let file = match File::open(&path) {
         Ok(f) => f,

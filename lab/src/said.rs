@@ -13,8 +13,11 @@ pub struct Manner {
     #[arg(long, global = true)]
     json: bool,
     /// Say nothing that was not asked for: no progress
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
+    /// Say more, on standard error: which files are read
+    #[arg(long, global = true)]
+    verbose: bool,
 }
 
 static MANNER: OnceLock<Manner> = OnceLock::new();
@@ -65,6 +68,13 @@ pub fn value(value: &impl Serialize) -> io::Result<()> {
     raw(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
+/// That a file is read.
+pub fn reads(path: &std::path::Path) {
+    if Manner::get().verbose {
+        let _ = writeln!(io::stderr(), "levee-lab: reads {}", path.display());
+    }
+}
+
 /// A line of progress.
 pub fn progress(text: &str) {
     if !Manner::get().quiet {
@@ -98,7 +108,7 @@ pub fn fault(why: &dyn std::fmt::Display) -> ExitCode {
 pub fn misunderstood(fault_of: &clap::Error) -> ExitCode {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     if fault_of.use_stderr() && words.any(|word| word == "--json") {
-        Manner { json: true, quiet: false }.set();
+        Manner { json: true, ..Manner::default() }.set();
         let why = fault_of.render().to_string();
         return fault(&why.strip_prefix("error: ").unwrap_or(&why).trim_end());
     }

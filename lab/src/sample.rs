@@ -1,229 +1,15 @@
-//! What a run leaves behind: its manifest and its samples. The files are described in `docs/laboratory.md`.
+//! What a run leaves behind: its manifest, its samples, and where the datagrams of each went. The files are described in `docs/laboratory.md`.
+
+mod ledger;
+mod manifest;
+
+pub use ledger::{Ledger, Tunnel};
+pub use manifest::{Common, Manifest, Rules, SCHEMA};
 
 use crate::counters::NetDelta;
 use crate::design::Layout;
-use crate::experiment::{Experiment, Form};
-use crate::workload::{Kind, Outcome};
+use crate::workload::Outcome;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-use std::time::Duration;
-
-/// Version of every file of a run. It rises when a field changes its meaning or goes; a new field does not raise it.
-pub const SCHEMA: u32 = 1;
-
-/// When a trial is rejected, and what then: declared before the first trial, and kept in the manifest.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rules {
-    /// Processor seconds of others per second of trial above which a trial is contended.
-    pub background: f64,
-    /// Seconds per second that a client with a processor of its own waited for it, above which likewise.
-    pub waited: f64,
-    /// The same of time taken by the hypervisor.
-    pub steal: f64,
-    /// How often a rejected trial is made again, at once.
-    pub reruns: u32,
-}
-
-impl Default for Rules {
-    fn default() -> Rules {
-        Rules { background: 0.15, waited: 0.05, steal: 0.02, reruns: 2 }
-    }
-}
-
-/// `manifest.json`: what the run set out to do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The laboratory's version.
-    pub version: String,
-    /// The experiment, whole.
-    pub experiment: Experiment,
-    /// Name of the form.
-    pub form_name: String,
-    /// The form as run.
-    pub form: Form,
-    /// Seed of the order of trials and of every bootstrap.
-    pub seed: u64,
-    /// When it began, RFC 3339.
-    pub begun: String,
-    /// Rejection and rerun.
-    pub rules: Rules,
-    /// Arms that could not be built here, and why. Never filled in.
-    pub absent: Vec<(String, String)>,
-    /// Who closes first, congestion control, write and datagram sizes: common to all trials.
-    pub common: Common,
-    /// Where levee's earlier programs were, if they were measured beside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<PathBuf>,
-}
-
-impl Manifest {
-    /// Whether an arm measures a workload in a block.
-    pub fn measures_in(&self, block: usize, arm: &str, workload: &str) -> bool {
-        let unit = self.experiment.units(None).into_iter().find(|u| u.id == workload);
-        unit.is_some_and(|u| block.is_multiple_of(u.every)) && self.measures(arm, workload)
-    }
-
-    /// Whether an arm measures a workload.
-    pub fn measures(&self, arm: &str, workload: &str) -> bool {
-        let kind = self.experiment.units(None).into_iter().find(|u| u.id == workload).map(|u| u.kind);
-        let arm = self.experiment.arms.iter().find(|a| a.name == arm);
-        arm.zip(kind).is_some_and(|(a, k)| a.measures(k))
-    }
-}
-
-/// Settings common to all trials of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Common {
-    /// Congestion control at both ends.
-    pub congestion: String,
-    /// Bytes per write of a stream.
-    pub write_size: usize,
-    /// Payload bytes of a UDP_STREAM datagram.
-    pub datagram: usize,
-    /// Bytes of a TCP_FETCH answer.
-    pub fetch: u32,
-    /// Which side closes first in TCP_CC and TCP_CRR.
-    pub closer: crate::workload::Closer,
-    /// Seconds to wait before each TCP_CC, TCP_CRR and TCP_RR trial (120 in the MYSEA study).
-    pub wait: f64,
-}
-
-impl Common {
-    /// How long to wait before a trial of that workload: the MYSEA study did before those in which a port taken again
-    /// could have mattered (4.5).
-    pub fn wait_before(&self, kind: Kind) -> Duration {
-        let waits = matches!(kind, Kind::TcpCc | Kind::TcpCrr | Kind::TcpRr | Kind::TcpFetch);
-        Duration::try_from_secs_f64(if waits { self.wait } else { 0.0 }).unwrap_or_default()
-    }
-}
-
-impl Default for Common {
-    fn default() -> Common {
-        Common {
-            congestion: "cubic".into(),
-            write_size: 65_536,
-            datagram: 1_344,
-            fetch: 65_536,
-            closer: crate::workload::Closer::Server,
-            wait: 0.0,
-        }
-    }
-}
-
-/// The most datagrams that one aggregate carries (udp(7), UDP_SEGMENT; UDP_GRO gathers fewer).
-const AGGREGATE: i64 = 128;
-
-/// What moved in levee's tunnel during a trial.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tunnel {
-    /// Packets that the server's vault took out of it, by its own count.
-    pub opened: i64,
-    /// Packets that the server's vault dropped, by its own counters.
-    pub refused: i64,
-    /// Aggregates of the tunnel's packets that the kernel dropped between the vaults: at full sockets, at interfaces.
-    pub dropped: i64,
-}
-
-impl Tunnel {
-    /// What moved since `earlier`.
-    pub fn since(&self, earlier: &Tunnel) -> Tunnel {
-        Tunnel {
-            opened: self.opened - earlier.opened,
-            refused: self.refused - earlier.refused,
-            dropped: self.dropped - earlier.dropped,
-        }
-    }
-}
-
-/// Where each datagram of a trial went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
-    /// Handed to the client's socket.
-    pub sent: i64,
-    /// Left the client's IP layer.
-    pub wire: i64,
-    /// Dropped at an interface on the way.
-    pub device_drops: i64,
-    /// Put together from fragments at the server; none, as they fit the path MTU.
-    pub reassembled: i64,
-    /// Dropped at the server's full socket.
-    pub socket_drops: i64,
-    /// Lost to checksums or ports.
-    pub other_drops: i64,
-    /// Read by the server's program, by the kernel's count.
-    pub read: i64,
-    /// Read by the server's program, by its own count.
-    pub delivered: i64,
-    /// Went into levee's tunnel and did not come out of it.
-    #[serde(default)]
-    pub tunnel: i64,
-    /// Came out of levee's tunnel, by the count of the server's vault; none where the path is no tunnel.
-    #[serde(default)]
-    pub opened: Option<i64>,
-    /// The most that the drops counted in the tunnel can account for: those of the server's vault, and as many as an
-    /// aggregate holds for each that the kernel dropped between the vaults.
-    #[serde(default)]
-    pub tunnel_drops: Option<i64>,
-    /// Left the client (came out of the tunnel) and were counted nowhere.
-    pub missing: i64,
-}
-
-impl Ledger {
-    /// From what the client counted and what moved in both namespaces and in the tunnel, for client-to-server datagrams.
-    pub fn of(o: &Outcome, client: &NetDelta, server: &NetDelta, tunnel: Option<&Tunnel>) -> Option<Ledger> {
-        let u = o.udp.as_ref()?;
-        let arrived = server.udp_in + server.udp_buffer_errors + server.udp_other_errors;
-        // UDP_RR's server reads and answers each; its client's count is of answers
-        let delivered = if o.kind == Kind::UdpRr { server.udp_in } else { (u.delivered + u.answered) as i64 };
-        let entered = client.udp_out - client.device_drops;
-        let left = tunnel.map_or(entered, |t| t.opened);
-        Some(Ledger {
-            sent: (u.sent + u.asked) as i64,
-            wire: client.udp_out,
-            device_drops: client.device_drops + server.device_drops,
-            reassembled: server.reassembled,
-            socket_drops: server.udp_buffer_errors,
-            other_drops: server.udp_other_errors,
-            read: server.udp_in,
-            delivered,
-            tunnel: entered - left,
-            opened: tunnel.map(|t| t.opened),
-            tunnel_drops: tunnel.map(|t| t.refused + t.dropped * AGGREGATE),
-            missing: left - server.device_drops - arrived,
-        })
-    }
-
-    /// Why it does not balance; `None` when it does.
-    pub fn fault(&self) -> Option<String> {
-        if self.sent != self.wire {
-            return Some(format!("{} sent, {} left the host", self.sent, self.wire));
-        }
-        if self.tunnel < 0 {
-            return Some(format!("{} more came out of the tunnel than went in", -self.tunnel));
-        }
-        if let Some(room) = self.tunnel_drops.filter(|room| self.tunnel > *room) {
-            return Some(format!(
-                "{} lost in the tunnel, where {room} drops at most were counted",
-                self.tunnel
-            ));
-        }
-        if self.missing != 0 {
-            return Some(format!("{} of {} counted nowhere", self.missing, self.wire));
-        }
-        if self.reassembled != 0 {
-            return Some(format!("{} came in fragments: larger than the path's MTU", self.reassembled));
-        }
-        if self.read != self.delivered {
-            return Some(format!(
-                "{} read by the kernel's count, {} by the program's",
-                self.read, self.delivered
-            ));
-        }
-        None
-    }
-}
 
 /// Processor seconds during a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -421,7 +207,8 @@ fn waiting(outcome: Option<&Outcome>, server: Option<&NetDelta>, may_wait: u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::UdpCount;
+    use crate::workload::{Kind, UdpCount};
+    use std::time::Duration;
 
     fn outcome(kind: Kind) -> Outcome {
         Outcome {

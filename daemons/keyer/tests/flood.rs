@@ -131,7 +131,7 @@ fn besieged() {
         steering_group(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)), SLOTS, 1 << 20, &SteeringKey::new(KEY))
             .unwrap();
     let attachment = Order::Give(KeyerPart::Udp(over_v6.address()));
-    pair.server.control.send_with(&attachment, &[over_v6.keyer().unwrap()]).unwrap();
+    pair.server.control.send_with(&attachment, &[over_v6.first().unwrap()]).unwrap();
     let calm = waits(&pair, 1);
 
     let (told, first) = (Arc::new(Told::default()), first_message(&pair.authority));

@@ -20,6 +20,8 @@ const FILTER: &str = include_str!("../../../conf/seccomp/logger.toml");
 
 /// Bytes taken from one pipe in one turn.
 const TURN: usize = 16 << 10;
+/// Messages of the warden's that are heard in one turn.
+const MESSAGES: usize = 64;
 /// Turns that are made over what is left when the warden is gone.
 const LAST_TURNS: usize = 8;
 /// Processes whose pipes are read, at most: the warden gives a few for each service.
@@ -79,7 +81,7 @@ fn turn(channel: &Channel, pipes: &mut Vec<Pipe>, log: &mut Log) -> Result<bool,
     pipes.retain_mut(|pipe| !open.next().unwrap_or(false) || pipe.read(log));
     let now = log.now();
     pipes.iter_mut().for_each(|pipe| pipe.source.tick(now, &mut |line| log.write(line)));
-    loop {
+    for _ in 0..MESSAGES {
         match channel.try_recv::<ToLogger>() {
             Ok(received) => {
                 let ToLogger::Source(name) = received.message.clone();
@@ -96,6 +98,7 @@ fn turn(channel: &Channel, pipes: &mut Vec<Pipe>, log: &mut Log) -> Result<bool,
             Err(e) => return Err(e.to_string()),
         }
     }
+    Ok(true)
 }
 
 impl Pipe {

@@ -122,7 +122,7 @@ impl World {
     /// The `n`-th has an SPI of its own: strongSwan lets go of a deleted child's a moment after it says so.
     fn child(&self, n: u32, encryption: Encryption, cipher: Cipher, theirs: IpAddr) -> Ike {
         let plain = self.plain.try_clone().unwrap();
-        let shared = UdpSocket::from(self.group.keyer().unwrap().try_clone_to_owned().unwrap());
+        let shared = UdpSocket::from(self.group.first().unwrap().try_clone_to_owned().unwrap());
         let mut ike = Ike::with(plain, shared, config(encryption), None);
         let subnet = |text: &str| {
             let net = prefix(text);

@@ -25,7 +25,7 @@ use crate::mediation::Mediation;
 use crate::networks::Attached;
 use crate::options::Options;
 use crate::process::Process;
-use crate::service::{self, Note, Service};
+use crate::service::{Note, Service};
 use crate::uids::Uids;
 use crate::{Fatal, log, selinux};
 use launch::{inner_addresses, served};
@@ -199,9 +199,9 @@ impl RunningLabel {
             attached.forward().map_err(step)?;
         }
         let logs = Logs::start(Some(name), resources.uids.logger(Some(slot)), resources.options)?;
-        let off = turning::off(site, &label, resources.in_force);
+        let (mut grants, off) = turning::decided(site, &label, resources.in_force);
         let (services, given, mediation) =
-            services(name, &label, &resources, &network, (&below, &off), &logs)?;
+            services(name, &label, &resources, &network, (&below, &mut grants), &logs)?;
         let init = resources.options.programs.join("levee-init");
         let log = logs.end("process-1", resources.uids.compartment(slot), false).map_err(step)?;
         let (compartment, machine) = if own_kernel {
@@ -245,7 +245,7 @@ impl RunningLabel {
             ends: false,
             left: None,
         };
-        running.turn(off, Vec::new()).map_err(step)?;
+        running.turn((grants, off)).map_err(step)?;
         Ok(running)
     }
 
@@ -531,7 +531,7 @@ fn services(
     label: &levee_policy::Label,
     resources: &Resources<'_>,
     network: &Network,
-    (below, off): (&Below, &turning::Off),
+    (below, grants): (&Below, &mut turning::Grants),
     logs: &Logs,
 ) -> Result<Serving, Fatal> {
     let (site, slot) = (resources.site, resources.slot()?);
@@ -540,7 +540,6 @@ fn services(
     let (mut services, mut given) = (Vec::new(), Vec::new());
     let mut mediation = Mediation::of(site, label).map_err(step)?;
     for service in site.services_at(label) {
-        let grant = service::decide(site, label, service, resources.in_force).ok();
         let served = served(name, below, site, service);
         if let Some(mediation) = mediation.as_mut().filter(|_| service.mode().is_mediated()) {
             for address in &served.addresses {
@@ -564,7 +563,9 @@ fn services(
         let listeners: levee_sys::Result<Vec<OwnedFd>> = addresses.map(listen).collect();
         let log =
             logs.end(service.name().as_str(), resources.uids.service(slot), !own_kernel).map_err(step)?;
-        let off = off.contains_key(service.name());
+        // Process 1 starts it by this, or has it off.
+        let grant = grants.remove(service.name());
+        let off = grant.is_none();
         let fds = std::iter::once(log).chain(listeners.map_err(step)?).collect();
         services.push(Service::new(service.name().clone(), grant));
         given.push((ToInit::Service { served, off }, fds));

@@ -80,7 +80,7 @@ pub fn dropped(tunnels: &[SteeringGroup]) -> Vec<(String, u64)> {
     let counts = [
         ("an SPI that none may have", sum(|dropped| dropped.sink)),
         ("an SPI of a slot that is idle or whose queue is full", sum(|dropped| dropped.slots)),
-        ("no room in the keyer's queue", sum(|dropped| dropped.keyer)),
+        ("no room in the keyer's queue", sum(|dropped| dropped.first)),
     ];
     counts.into_iter().filter(|(_, count)| *count > 0).map(|(why, count)| (why.to_owned(), count)).collect()
 }

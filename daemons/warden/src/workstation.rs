@@ -510,7 +510,7 @@ impl Workstation {
         let group = &session.group;
         let socket = group.slot(SLOT).ok_or_else(|| handed(SendError::Closed))?;
         vault.give(VaultPart::Udp(group.address()), socket).map_err(handed)?;
-        if let (Some(keyer), Some(socket)) = (self.processes.get(&Key::of(Role::Keyer)), group.keyer()) {
+        if let (Some(keyer), Some(socket)) = (self.processes.get(&Key::of(Role::Keyer)), group.first()) {
             keyer.tell_as(KeyerPart::Udp(group.address()), &[socket.as_fd()]).map_err(handed)?;
         }
         if let Some(layer) = self.processes.get(&Key::of(Role::Layer)) {
@@ -632,7 +632,7 @@ impl Workstation {
         keyer.give_with(outer::steering(&self.steering, SLOTS).ok_or("no steering key")?, &[])?;
         // One that is started again goes on with the session there is.
         if let Some(group) = self.session.as_ref().map(|session| &session.group) {
-            let socket = group.keyer().ok_or("the steering group has no first socket")?;
+            let socket = group.first().ok_or("the steering group has no first socket")?;
             keyer.give(KeyerPart::Udp(group.address()), socket)?;
         }
         Ok(keyer.into_process())

@@ -4,20 +4,14 @@
 //! a descriptor *is* the permission to speak on it: there is no name to connect to and no credential to check.
 //! Each pair of processes has one file here, and that file is the whole interface between them.
 //!
-//! | file | who speaks |
+//! | file | what is in it |
 //! |---|---|
-//! | [`warden`] | the warden and every process it starts |
-//! | [`vault`] | sessiond → vault, keyer ↔ vault |
-//! | [`mediator`] | sessiond ↔ mediator, mediator ↔ process 1 of its compartment |
-//! | [`guard`] | a guard ↔ sessiond |
-//! | [`keyer`] | sessiond (on a workstation: the TPE) ↔ keyer |
-//! | [`signer`] | tps, keyer, sessiond → signer |
-//! | [`client`] | a person's TPE ↔ tps child ↔ sessiond |
-//! | [`operator`] | the `levee` command ↔ sessiond |
-//! | [`federation`] | sessiond ↔ fsd, where the site has several servers |
-//! | [`log`] | the warden → a label's logger |
+//! | [`warden`] | the warden with every process that it starts |
+//! | [`vault`], [`keyer`], [`signer`], [`mediator`], [`guard`], [`agree`], [`federation`], [`client`], [`operator`], [`tpe`] | one pair of processes each, or one process with all that speak to it: the table under "Who speaks with whom" in `docs/ARCHITECTURE.md`, which a test holds against the code |
+//! | [`log`] | the warden to a label's logger |
 //! | [`documents`] | two stages of upflow, of which one is in a label's virtual machine |
-//! | [`agree`] | a label's gate ↔ its two stacks, where they must agree |
+//! | [`device`] | the proof of a workstation's device, which sessiond checks and a client's process carries |
+//! | [`sealed`] | memory that nobody can change any more, handed from one to another |
 //!
 //! It may not decide, start a process or open a name. Begin reading with `channel.rs`, then the file of the pair that you are after.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! tps, keyer, sessiond → signer: one typed thing at a time.
+//! tps and its children, keyer, sessiond, fsd, and a workstation's tpe → signer: one typed thing at a time.
 //!
 //! The warden says which [`Use`] a channel has when it attaches it; a request of another use is refused.
 

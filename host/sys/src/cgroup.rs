@@ -65,7 +65,7 @@ const KILLED: Duration = Duration::from_secs(10);
 static MADE: AtomicU64 = AtomicU64::new(0);
 /// So often a group is made that others' removals get in the way of.
 const TRIES: u32 = 8;
-/// How long those that nobody here killed may take: they end with the warden that was killed.
+/// How long those that nobody here killed may take: they end with whoever was killed who had begun them.
 const REMAINS: Duration = Duration::from_secs(5);
 
 impl Cgroup {
@@ -86,7 +86,7 @@ impl Cgroup {
             number: MADE.fetch_add(1, Ordering::Relaxed),
             placed: None,
         };
-        // A warden that was killed leaves its groups; their processes are ending or gone. One that stays in use is
+        // Who was killed leaves its groups; their processes are ending or gone. One that stays in use is
         // somebody's: it is not made room for, and not removed below either.
         let placed = hierarchies.cpuset.iter().map(|mount| mount.join(name)).filter(|left| left.exists());
         for directory in group.directories().chain(placed.collect::<Vec<_>>().iter().map(PathBuf::as_path)) {
@@ -95,7 +95,7 @@ impl Cgroup {
         for left in (0..TRIES).rev() {
             match group.fill(&hierarchies, limits) {
                 Ok(()) => break,
-                // Another warden has removed a directory above, which was empty for a moment.
+                // Another process has removed a directory above, which was empty for a moment.
                 Err(e) if left > 0 && e.raw_os_error() == Some(libc::ENOENT) => group.clear(),
                 Err(e) => {
                     // The first error is the one to report.

@@ -1,6 +1,6 @@
 //! TUN devices (Linux `Documentation/networking/tuntap.rst`).
 //!
-//! The warden opens a device inside the compartment's network namespace and hands the queue to the vault, which
+//! Whoever may opens a device inside a network namespace and hands the queue to a process without rights, which
 //! then only reads and writes it.
 
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! UDP with segmentation and receive offload by control message, and the SO_REUSEPORT group that steers ESP by SPI.
 //!
-//! Everything that needs `setsockopt` is done here before a socket is handed out, so that a vault's filter can forbid
+//! Everything that needs `setsockopt` is done here before a socket is handed out, so that the filter of who receives it can forbid
 //! it.
 
 use std::io;
@@ -26,7 +26,7 @@ pub const MAX_SEGMENTS: usize = 64;
 /// Most bytes of payload in one send over IPv4, all segments together.
 pub const MAX_SEND: usize = 65_507;
 
-/// Highest number of vault slots.
+/// Highest number of slots.
 pub const MAX_SLOTS: u16 = 4_095;
 
 /// What one receive gave.
@@ -282,13 +282,13 @@ fn from_storage(storage: &libc::sockaddr_storage, length: libc::socklen_t) -> io
     }
 }
 
-/// The sockets of one UDP address: the keyer's, one per vault slot, and a sink.
+/// The sockets of one UDP address: the first, one per slot, and a sink.
 ///
 /// Keep all of them open for as long as the address is served: closing one re-orders the others. Whoever holds one
 /// may not have `setsockopt`, `connect` or `shutdown` (each would move or break the group).
 #[derive(Debug)]
 pub struct SteeringGroup {
-    /// Index 0 is the keyer, 1 to N the slots, N+1 the sink; the order in which the kernel knows them.
+    /// Index 0 is the first, 1 to N the slots, N+1 the sink; the order in which the kernel knows them.
     sockets: Vec<OwnedFd>,
     address: SocketAddr,
 }
@@ -300,7 +300,7 @@ impl SteeringGroup {
         self.address
     }
 
-    /// Number of vault slots; slots are 1 to this.
+    /// Number of slots; slots are 1 to this.
     #[must_use]
     pub fn slots(&self) -> u16 {
         u16::try_from(self.sockets.len().saturating_sub(2)).unwrap_or(u16::MAX)
@@ -309,7 +309,7 @@ impl SteeringGroup {
     /// The socket that receives datagrams whose first word is zero (RFC 3948 2.2, the non-ESP marker) or is not
     /// whole (such as NAT keepalives).
     #[must_use]
-    pub fn keyer(&self) -> Option<BorrowedFd<'_>> {
+    pub fn first(&self) -> Option<BorrowedFd<'_>> {
         self.sockets.first().map(AsFd::as_fd)
     }
 
@@ -358,7 +358,7 @@ impl SteeringGroup {
         let last = self.sockets.len().saturating_sub(1);
         for (index, socket) in self.sockets.iter().enumerate() {
             let count = match index {
-                0 => &mut dropped.keyer,
+                0 => &mut dropped.first,
                 index if index == last => &mut dropped.sink,
                 _ => &mut dropped.slots,
             };
@@ -376,18 +376,18 @@ impl SteeringGroup {
 /// Datagrams that no process got, by the socket that they were steered to. An aggregate counts once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// For the keyer, whose queue was full.
-    pub keyer: u64,
+    /// For the first socket, whose queue was full.
+    pub first: u64,
     /// For slots that nobody serves, or whose queue was full.
     pub slots: u64,
     /// With an SPI that none may have.
     pub sink: u64,
 }
 
-/// Binds a socket for the keyer, one for each of `slots` vault slots and a sink to `address` (port 0: the kernel's
-/// choice), in this order, and has the kernel steer each datagram: first 32-bit word zero → keyer; 1 to 255 (RFC 4303 2.1) → sink;
+/// Binds a first socket (for IKE), one for each of `slots` and a sink to `address` (port 0: the kernel's
+/// choice), in this order, and has the kernel steer each datagram: first 32-bit word zero → the first; 1 to 255 (RFC 4303 2.1) → sink;
 /// anything else → the slot that it names under `key` ([`SteeringKey`]). All sockets are non-blocking, accept aggregates (UDP_GRO)
-/// and report ECN. The keyer's socket receives at once; every slot drops until [`SteeringGroup::admit`]; the sink drops for ever.
+/// and report ECN. The first receives at once; every slot drops until [`SteeringGroup::admit`]; the sink drops for ever.
 ///
 /// `buffer` is the size in bytes asked for each socket's send and receive queue; above the host's limit it needs
 /// CAP_NET_ADMIN.
@@ -430,9 +430,9 @@ pub fn steering_group(
         sockets.push(socket);
     }
     let group = SteeringGroup { sockets, address: bound };
-    if let Some(keyer) = group.keyer() {
-        attach(keyer, libc::SO_ATTACH_REUSEPORT_CBPF, key.program(slots).instructions())?;
-        set(keyer, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)?;
+    if let Some(first) = group.first() {
+        attach(first, libc::SO_ATTACH_REUSEPORT_CBPF, key.program(slots).instructions())?;
+        set(first, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)?;
     }
     Ok(group)
 }

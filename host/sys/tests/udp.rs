@@ -69,9 +69,9 @@ fn each_datagram_reaches_the_socket_that_its_first_word_names() {
         assert_eq!(received.from, peer.local_addr().unwrap());
     }
     peer.send_to(&[0, 0, 0, 0, 1, 2], group.address()).unwrap();
-    assert_eq!(wait(group.keyer().unwrap()).unwrap().1, [0, 0, 0, 0, 1, 2]);
+    assert_eq!(wait(group.first().unwrap()).unwrap().1, [0, 0, 0, 0, 1, 2]);
     peer.send_to(&[0xff], group.address()).unwrap();
-    assert_eq!(wait(group.keyer().unwrap()).unwrap().1, [0xff], "a NAT keepalive is the keyer's");
+    assert_eq!(wait(group.first().unwrap()).unwrap().1, [0xff], "a NAT keepalive is the first socket's");
 }
 
 /// RFC 4303 2.1: 1 to 255 are reserved.
@@ -91,11 +91,11 @@ fn a_reserved_spi_reaches_nobody() {
         group.admit(slot).unwrap();
     }
     reserved().for_each(|bytes| assert_eq!(peer.send_to(&bytes, group.address()).unwrap(), 64));
-    assert!(nothing(group.keyer().unwrap()));
+    assert!(nothing(group.first().unwrap()));
     for slot in 1..=3 {
         assert!(nothing(group.slot(slot).unwrap()), "slot {slot}");
     }
-    assert_eq!(group.dropped().unwrap(), udp::Dropped { keyer: 0, slots: 0, sink: 255 });
+    assert_eq!(group.dropped().unwrap(), udp::Dropped { first: 0, slots: 0, sink: 255 });
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn what_nobody_gets_is_counted_by_where_it_was_steered() {
     }
     reserved().take(3).for_each(|bytes| assert_eq!(peer.send_to(&bytes, group.address()).unwrap(), 64));
     assert_eq!(wait(group.slot(1).unwrap()).unwrap().1, esp(3, 1, 1, 64));
-    assert_eq!(group.dropped().unwrap(), udp::Dropped { keyer: 0, slots: 2, sink: 3 });
+    assert_eq!(group.dropped().unwrap(), udp::Dropped { first: 0, slots: 2, sink: 3 });
 }
 
 /// A small generator, so that a failure can be had again.

@@ -1,5 +1,6 @@
 //! A server and workstations in network namespaces of their own, run by levee's real programs as an operator
-//! would run them. Nothing outside the namespaces and one temporary directory is touched.
+//! would run them. Outside of the namespaces and one temporary directory they touch what levee does on any host: its control groups, which go with
+//! them, the list of uids in `/run/levee`, and images of programs in `/var/cache/levee`.
 //!
 //! ```text
 //!  ┌─ NAME-ws1 ─┐   veth    ┌─ NAME-server ─┐

@@ -1,5 +1,6 @@
 //! A newcomer, who has two hosts and the book: each command of its chapters is run as it stands there, on a terminal, and must say what the
-//! book shows. The two hosts are namespaces with `/etc/levee`, `/var/lib/levee` and `/run` of their own.
+//! book shows. The two hosts are namespaces with `/etc/levee` (which is not there at first), `/var/lib/levee` and `/run` of their own, over this machine's other files: packages are
+//! unpacked for them, not installed.
 //!
 //! The programs are those of this build; or where `LEVEE_INSTALLED` names a directory, what was installed below its `server` and `ws1`, as
 //! `usr` of either host (`make packages-test` does that with the packages, and with `make install`).
@@ -91,7 +92,7 @@ impl Host {
         let script = format!(
             "mount --make-rprivate / && {usr}mount -t overlay -o lowerdir=/etc,upperdir={at}/etc,workdir={at}/etc-work overlay /etc && \
              mount -t overlay -o lowerdir=/var/lib,upperdir={at}/lib,workdir={at}/lib-work overlay /var/lib && \
-             mkdir -p /etc/levee /var/lib/levee && mount --bind {at}/state /var/lib/levee && \
+             rm -rf /etc/levee && mkdir -p /var/lib/levee && mount --bind {at}/state /var/lib/levee && \
              mkdir -p /run/levee/uids && mount --bind /run/levee/uids {at}/uids && mount -t tmpfs none /run && \
              mkdir -p /run/levee/uids && mount --bind {at}/uids /run/levee/uids && \
              ip link set lo up && touch {at}/ready && exec sleep 600"

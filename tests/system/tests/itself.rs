@@ -7,7 +7,7 @@ const SITE: &str = include_str!("../../../conf/small/site.toml");
 const LOW: &str = "UNCLASSIFIED";
 const HIGH: &str = "SECRET//NATO,MED";
 
-/// One as people write them, that knows nothing of levee; and one that ends at once.
+/// One as people write them, that knows nothing of levee; one that is there for its own host alone; and one that ends at once.
 const SERVICES: &str = r#"
 [[service]]
 name = "files"
@@ -17,6 +17,15 @@ range = "UNCLASSIFIED..SECRET//NATO,MED"
 mode = "itself"
 software = ["python3"]
 command = ["/bin/sh", "-c", 'cd /srv/own && echo "$LEVEE_LABEL" > label && exec python3 -m http.server "$LEVEE_PORT"']
+
+[[service]]
+name = "lonely"
+port = 8003
+protocol = "tcp"
+range = "UNCLASSIFIED"
+mode = "itself"
+software = ["python3"]
+command = ["/usr/bin/python3", "-m", "http.server", "--bind", "127.0.0.1", "8003"]
 
 [[service]]
 name = "broken"
@@ -95,6 +104,9 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
     assert_eq!(test("files").ok(), "files runs at UNCLASSIFIED\n");
     assert_eq!(test("web").ok(), "web runs at UNCLASSIFIED\n");
     assert!(test("nosuch").refused().contains("site.toml has no service nosuch at UNCLASSIFIED; there are "));
+    let lonely = test("lonely");
+    assert_eq!(lonely.status, 1, "{}{}", lonely.out, lonely.err);
+    assert!(lonely.out.contains("nothing listens at 10.80.0.1:8003"), "{}", lonely.out);
     let broken = test("broken");
     assert_eq!(broken.status, 1, "{}{}", broken.out, broken.err);
     assert!(broken.out.contains("ended with status 1") && !broken.out.contains("itself"), "{}", broken.out);

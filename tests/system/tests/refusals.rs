@@ -231,3 +231,26 @@ fn a_server_is_started_from_its_own_directory_by_names_in_it_and_not_on_a_host_w
     entered.ok();
     stopped.ok();
 }
+
+/// What `make run` calls left on the host, of nobody's and then of its own: lines of `scripts/demo` itself.
+const LEFT: &str = r#"
+set -eu
+work=$(mktemp -d /tmp/levee-run.XXXXXX) lab='' group=''
+eval "$(sed -n '/^left() {/,/^groups()/p' "$1")"
+before=$(groups)
+other=levee-run-1$$-server own=levee-run-$$-server
+trap 'ip netns delete $other; ip netns delete $own; rm -rf "$work"' EXIT
+ip netns add $other
+echo "others: $(left)"
+ip netns add $own
+echo "own: $(left)"
+"#;
+
+#[test]
+fn make_run_takes_what_others_have_on_this_host_for_nothing_of_its_own() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/demo");
+    let said = sh("bash", &["-c", LEFT, "bash", demo]).ok();
+    let (others, own) = said.split_once("own: ").expect("both");
+    assert_eq!(others, "others: \n");
+    assert!(own.starts_with("levee-run-") && own.contains("-server"), "{own}");
+}

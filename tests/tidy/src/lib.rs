@@ -107,7 +107,7 @@ fn function(line: &str) -> Option<String> {
     }
     let words: Vec<&str> = line.split_whitespace().collect();
     let at = words.iter().position(|word| *word == "fn")?;
-    let before = |word: &&str| matches!(*word, "const" | "async") || word.starts_with("pub");
+    let before = |word: &&str| matches!(*word, "const" | "async" | "unsafe") || word.starts_with("pub");
     if !words.iter().take(at).all(before) {
         return None;
     }

@@ -143,6 +143,52 @@ fn every_test_that_a_document_names_is_there() {
     none(&problems.into_iter().collect::<Vec<_>>());
 }
 
+/// Names of systemd's, which units have or cannot have.
+const OTHERS: [&str; 7] = [
+    "IPAddressDeny",
+    "MemoryDenyWriteExecute",
+    "PrivateNetwork",
+    "PrivateTmp",
+    "ProtectSystem",
+    "RestrictNamespaces",
+    "RestrictSUIDSGID",
+];
+
+/// Whether it is a name as Rust has them of types and of what belongs to them: `Grant::entry`, `RunningLabel`.
+fn is_symbol(word: &str) -> bool {
+    let parts: Vec<&str> = word.split("::").collect();
+    let is_name = |part: &&str| {
+        part.starts_with(|c: char| c.is_ascii_alphabetic())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let is_type = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_uppercase())
+            && part
+                .as_bytes()
+                .windows(2)
+                .any(|two| two[0].is_ascii_lowercase() && two[1].is_ascii_uppercase())
+    };
+    parts.iter().all(is_name) && (parts.len() > 1 || is_type(word))
+}
+
+#[test]
+fn every_symbol_that_a_document_names_is_there() {
+    let all = tree();
+    let ours: Vec<&Source> = all.iter().filter(|f| f.is_rust()).collect();
+    let is_there = |part: &str| ours.iter().any(|f| f.text.contains(part));
+    let mut problems = BTreeSet::new();
+    // CHANNELS.md is about the kernel's.
+    for document in documents(&all).filter(|f| f.path != "docs/CHANNELS.md") {
+        for word in quoted(&document.text) {
+            let known = OTHERS.contains(&word.as_str());
+            if is_symbol(&word) && !known && !word.split("::").all(is_there) {
+                problems.insert(format!("{}: `{word}` is nowhere", document.path));
+            }
+        }
+    }
+    none(&problems.into_iter().collect::<Vec<_>>());
+}
+
 /// An assessor has each claim with its number and its evidence. What a log says of that evidence is looked at for one claim of each kind.
 #[test]
 fn every_claim_of_the_accreditation_pack_names_its_evidence_and_what_it_gave() {

@@ -366,8 +366,8 @@ pub(super) const SERVICE: Section = Section {
             "mode",
             "\"direct\", \"itself\", \"relay\" or \"handoff\"",
             "How its connections are decided. \"direct\": by the selectors of the session's security association; the program gets the listening \
-             socket as descriptor 3 (sd_listen_fds(3)), and is started by the first connection. \"itself\": as \"direct\", but the program binds its port \
-             itself, on any address; it finds the port in LEVEE_PORT, the addresses in LEVEE_ADDRESSES, and runs as long as the label does. \"relay\": the label's mediator decides about each connection, records it, and copies its bytes. \
+             socket as descriptor 3 (sd_listen_fds(3)), and is started by the first connection; one that binds its port itself cannot. \"itself\": as \"direct\", but the program binds its port \
+             itself, on all addresses or on those in LEVEE_ADDRESSES (on 127.0.0.1 nobody reaches it); it finds the port in LEVEE_PORT, and runs as long as the label does. \"relay\": the label's mediator decides about each connection, records it, and copies its bytes. \
              \"handoff\": the mediator decides, records it, and gives the connection to a process of its own.",
         ),
         may(

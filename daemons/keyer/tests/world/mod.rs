@@ -212,7 +212,7 @@ impl Keyer {
                 .unwrap();
         let key = Secret::new(KEY.to_vec()).unwrap();
         control.send(&Order::Give(KeyerPart::Steering { key, slots: SLOTS })).unwrap();
-        give(KeyerPart::Udp(group.address()), group.keyer().unwrap().try_clone_to_owned().unwrap());
+        give(KeyerPart::Udp(group.address()), group.first().unwrap().try_clone_to_owned().unwrap());
         if place == Place::Workstation {
             let name = DomainName::new(SERVER).unwrap();
             control.send(&Order::Give(KeyerPart::Server(name))).unwrap();

@@ -12,11 +12,19 @@ use std::time::Instant;
 /// Services that are off, and why.
 pub(super) type Off = BTreeMap<ServiceName, String>;
 
-/// The services of a label that are off where these postures are in force.
-pub(super) fn off(site: &Site, label: &Label, in_force: Option<&[PostureName]>) -> Off {
-    let decided =
-        site.services_at(label).map(|one| (one.name(), service::decide(site, label, one, in_force)));
-    decided.filter_map(|(name, decided)| Some((name.clone(), decided.err()?))).collect()
+/// By what the services of a label may be started; what is not there is off.
+pub(super) type Grants = BTreeMap<ServiceName, Grant<Connect>>;
+
+/// What is decided of the services of a label where these postures are in force: each has its grant, or is off.
+pub(super) fn decided(site: &Site, label: &Label, in_force: Option<&[PostureName]>) -> (Grants, Off) {
+    let (mut grants, mut off) = (Grants::new(), Off::new());
+    for one in site.services_at(label) {
+        match service::decide(site, label, one, in_force) {
+            Ok(grant) => drop(grants.insert(one.name().clone(), grant)),
+            Err(why) => drop(off.insert(one.name().clone(), why)),
+        }
+    }
+    (grants, off)
 }
 
 impl RunningLabel {
@@ -31,13 +39,11 @@ impl RunningLabel {
         label: &Label,
         in_force: Option<&[PostureName]>,
     ) -> levee_sys::Result<bool> {
-        let grants =
-            site.services_at(label).filter_map(|one| service::decide(site, label, one, in_force).ok());
-        self.turn(off(site, label, in_force), grants.collect())
+        self.turn(decided(site, label, in_force))
     }
 
-    /// As there; the grants of those that are on.
-    pub(super) fn turn(&mut self, off: Off, mut grants: Vec<Grant<Connect>>) -> levee_sys::Result<bool> {
+    /// As there.
+    pub(super) fn turn(&mut self, (mut grants, off): (Grants, Off)) -> levee_sys::Result<bool> {
         let before = std::mem::replace(&mut self.off, off);
         if before.keys().eq(self.off.keys()) {
             return Ok(false);
@@ -47,10 +53,8 @@ impl RunningLabel {
         let on = before.keys().filter(|name| !self.off.contains_key(*name));
         for name in on {
             self.notes.push(note(name, "on again: a connection may start it".to_owned()));
-            if let Some(service) = self.services.iter_mut().find(|one| one.name() == name)
-                && let Some(at) = grants.iter().position(|grant| grant.action().service() == name)
-            {
-                service.turn(Some(grants.swap_remove(at)));
+            if let Some(service) = self.services.iter_mut().find(|one| one.name() == name) {
+                service.turn(grants.remove(name));
             }
         }
         for (name, why) in self.off.iter().filter(|(name, _)| !before.contains_key(*name)) {

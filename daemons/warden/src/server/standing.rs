@@ -99,7 +99,7 @@ impl Server {
         let directory = &self.options.state;
         let keyer = Process::start_as::<KeyerPart>(start)?;
         for group in &self.tunnels {
-            let socket = group.keyer().ok_or("the steering group has no first socket")?;
+            let socket = group.first().ok_or("the steering group has no first socket")?;
             keyer.give(KeyerPart::Udp(group.address()), socket)?;
         }
         let steering =

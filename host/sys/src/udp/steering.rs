@@ -41,7 +41,7 @@ impl SteeringKey {
     }
 
     /// Which socket of the group gets a datagram; offset 0 is the first byte behind the UDP header. A load beyond the
-    /// datagram's end answers 0: the keyer.
+    /// datagram's end answers 0: the first socket.
     pub(super) fn program(&self, slots: u16) -> SteeringProgram {
         let slots = u32::from(slots);
         let mut key = self.words();
@@ -49,7 +49,7 @@ impl SteeringKey {
         let mut program = SteeringProgram(Vec::with_capacity(ROOM));
         program.add(op(BPF_LD | BPF_W | BPF_ABS, 0, 0, 0)); // A = the SPI
         program.add(op(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0));
-        program.add(ret(0)); // zero → keyer
+        program.add(ret(0)); // zero → the first
         program.add(op(BPF_JMP | BPF_JGE | BPF_K, 1, 0, 256));
         program.add(ret(slots + 1)); // RFC 4303 2.1: reserved → sink
         // The SPI is no whole block: padded with 1, and the second subkey before and behind the permutation.
