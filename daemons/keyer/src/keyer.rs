@@ -151,6 +151,9 @@ impl Keyer {
         let first = self.timers.first();
         let next = [first, self.due].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_sub(self.began.elapsed()));
+        let ends = self.server.first_end().into_iter().chain(self.workstation.first_end()).min();
+        let ends = ends.map(|end| Duration::from_secs(end.saturating_sub(self.now().unix_seconds)));
+        let limit = limit.into_iter().chain(ends).min();
         for (source, _) in self.events.wait(limit)? {
             match source {
                 Source::Warden => {
@@ -166,6 +169,7 @@ impl Keyer {
         }
         self.drive();
         self.ring();
+        self.see_to_certificates();
         self.drive();
         Ok(true)
     }

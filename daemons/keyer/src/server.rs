@@ -50,6 +50,8 @@ pub struct Server {
     /// The established IKE SAs, and whose they are.
     peers: BTreeMap<IkeId, (HostName, PeerCertificate)>,
     by_host: BTreeMap<HostName, BTreeSet<IkeId>>,
+    /// When the certificates end by which they were made, in seconds since 1970.
+    ends: BTreeSet<(u64, IkeId)>,
     pub(crate) shares: Shares,
     pub(crate) at_their_word: AtTheirWord,
     asked: BTreeMap<u64, Asked>,
@@ -64,6 +66,11 @@ impl Server {
     /// Whose IKE SA this is.
     pub fn host_of(&self, ike: IkeId) -> Option<&HostName> {
         self.peers.get(&ike).map(|(host, _)| host)
+    }
+
+    /// The first moment at which one of them is over with its certificate, in seconds since 1970.
+    pub fn first_end(&self) -> Option<u64> {
+        self.ends.first().map(|(end, _)| end.saturating_add(1))
     }
 
     /// Takes out every question that sessiond has not answered.
@@ -123,6 +130,13 @@ impl Keyer {
             self.expel(ike);
             return false;
         }
+        let ends = certificate.ends();
+        if ends < self.now().unix_seconds {
+            self.count("no IKE SA: the certificate has run out since it was shown");
+            self.expel(ike);
+            return false;
+        }
+        self.server.ends.insert((ends, ike));
         let all = self.server.by_host.entry(host.clone()).or_default();
         // RFC 7296 2.4: with INITIAL_CONTACT the peer says that it knows of no other, so that nobody would answer the end of one.
         // Else the oldest of too many goes.
@@ -147,6 +161,17 @@ impl Keyer {
         let last = self.server.listed.as_ref();
         let last = last.filter(|(_, at)| now.saturating_sub(*at) < LONGEST_PROOF);
         last.is_some_and(|(anchors, _)| anchors.revokes(certificate))
+    }
+
+    /// What was begun by a certificate ends with it: nothing could be begun by it any more. sessiond ends the session by what was shown on the trusted path.
+    pub(crate) fn see_to_certificates(&mut self) {
+        let now = self.now().unix_seconds;
+        while let Some(first) = self.server.ends.first().copied().filter(|(end, _)| *end < now) {
+            self.server.ends.remove(&first);
+            self.count("an IKE SA ended: its certificate has run out");
+            self.expel(first.1);
+        }
+        self.server_ran_out(now);
     }
 
     /// Whether this IKE SA is one of a host's.
@@ -219,12 +244,13 @@ impl Keyer {
     pub(crate) fn peer_gone(&mut self, ike: IkeId, reason: &CloseReason) {
         self.server.asked.retain(|_, asked| asked.ike != ike);
         let established = self.server.peers.remove(&ike);
-        if let Some((host, _)) = &established
-            && let Some(all) = self.server.by_host.get_mut(host)
-        {
-            all.remove(&ike);
-            if all.is_empty() {
-                self.server.by_host.remove(host);
+        if let Some((host, certificate)) = &established {
+            self.server.ends.remove(&(certificate.ends(), ike));
+            if let Some(all) = self.server.by_host.get_mut(host) {
+                all.remove(&ike);
+                if all.is_empty() {
+                    self.server.by_host.remove(host);
+                }
             }
         }
         let why = match reason {

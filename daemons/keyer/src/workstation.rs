@@ -84,6 +84,12 @@ impl Live {
 }
 
 impl Workstation {
+    /// The first moment at which the certificate of a server has run out by which there is an IKE SA, in seconds since 1970.
+    pub fn first_end(&self) -> Option<u64> {
+        let shown = self.live.values().filter_map(|live| live.certificate.as_ref());
+        shown.map(|certificate| certificate.ends().saturating_add(1)).min()
+    }
+
     fn of(&mut self, session: SessionId) -> Option<&mut Live> {
         self.live.get_mut(&session)
     }
@@ -200,6 +206,19 @@ impl Keyer {
         let sessions = self.workstation.live.values().filter(revoked).map(|live| live.session);
         for session in sessions.collect::<Vec<_>>() {
             self.give_up(session, "the server's certificate is revoked");
+        }
+    }
+
+    /// What a server began by a certificate that has run out is over: it has another one by now, or none that is believed.
+    pub(crate) fn server_ran_out(&mut self, now: u64) {
+        let ran_out = |live: &&mut Live| live.certificate.as_ref().is_some_and(|it| it.ends() < now);
+        let mut over = Vec::new();
+        for live in self.workstation.live.values_mut().filter(ran_out) {
+            live.certificate = None;
+            over.extend(live.old.iter().copied().chain(live.ike));
+        }
+        for ike in over {
+            let _ = self.command(Command::CloseIke { ike });
         }
     }
 

@@ -71,31 +71,64 @@ fn a_revoked_host_that_answers_nothing_has_no_keys_at_once_and_asks_for_no_other
 }
 
 #[test]
-fn a_host_whose_certificate_has_run_out_is_revoked_as_any_other_and_asks_for_nothing_more() {
-    // As of one that was lost and enrolled anew: whoever has the old one has its IKE SA still.
+fn an_ike_sa_ends_with_the_certificate_by_which_it_was_made_and_another_ones_goes_on() {
+    // As of a host that was lost and enrolled anew, where nobody revoked what was to run out.
     let authority = Authority::new();
     let server = Keyer::new(Place::Server, &authority, authority.identity(SERVER, None));
     let vault = server.vault(&label("SECRET"), SLOT);
     let end = OffsetDateTime::now_utc() + time::Duration::seconds(3);
-    let host = authority.identity_until("ws1", Some(RANGE), end);
-    let mut client = client(&authority, &host, &server);
-    client.connect("SECRET");
-    client.until("a question for sessiond", |_| readable(&server.asker, Duration::ZERO));
-    let FromKeyer::Wanted { ticket, .. } = server.said() else { panic!("no question") };
-    server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
-    client.until("a child", |events| events.iter().any(|event| matches!(event, Event::ChildEstablished(_))));
-    let spi = keys(&vault).inbound.0;
+    let (old, new) =
+        (authority.identity_until("ws1", Some(RANGE), end), authority.identity("ws1", Some(RANGE)));
+    let [mut stolen, mut own] = [&old, &new].map(|host| client(&authority, host, &server));
+    let has = |client: &mut Client, what: &str, of: fn(&Event) -> bool| {
+        client.until(what, |events| events.iter().any(of));
+        client.events.clear();
+    };
+    let has_keys = |event: &Event| matches!(event, Event::ChildEstablished(_));
+    // With its first each says that it begins anew.
+    stolen.connect_without_child();
+    has(&mut stolen, "an IKE SA", |event| matches!(event, Event::IkeEstablished { .. }));
+    let [of_its_own, of_the_old] = [(&mut own, 1), (&mut stolen, 2)].map(|(client, number)| {
+        client.connect("SECRET");
+        client.until("a question for sessiond", |_| readable(&server.asker, Duration::ZERO));
+        let FromKeyer::Wanted { ticket, .. } = server.said() else { panic!("no question") };
+        server.tell(&ToKeyer::Answer { ticket, record: Some(record(number, "SECRET")) });
+        client.until("a child", |events| events.iter().any(has_keys));
+        keys(&vault).inbound.0
+    });
+    own.events.clear();
     std::thread::sleep(
         (end - OffsetDateTime::now_utc()).max(time::Duration::ZERO).unsigned_abs() + MOMENT * 3,
     );
-    server.revoke(&authority.list(&[&host.serial], 24));
-    assert!(readable(&server.asker, MOMENT), "nobody is told that it is revoked");
-    assert!(matches!(server.said(), FromKeyer::Revoked(_)));
-    assert!(readable(&vault, MOMENT), "it has its keys still");
-    assert_eq!(deleted(&vault), spi);
-    client.ask("SECRET");
-    client.say();
-    assert!(!readable(&server.asker, MOMENT) || !matches!(next(&server.asker), FromKeyer::Wanted { .. }));
+    stolen.ask("SECRET");
+    stolen.say();
+    let asks = readable(&server.asker, MOMENT) && matches!(next(&server.asker), FromKeyer::Wanted { .. });
+    assert!(!asks, "it asks for others");
+    let told = std::iter::from_fn(|| readable(&vault, MOMENT).then(|| next::<KeyerToVault>(&vault)));
+    let erased = told.filter_map(|told| match told {
+        KeyerToVault::Delete { spi } => Some(spi),
+        _ => None,
+    });
+    assert_eq!(erased.collect::<Vec<_>>(), [of_the_old], "and {of_its_own} is the other's");
+    server.tell(&ToKeyer::Renew(record(3, "SECRET")));
+    has(&mut own, "a child of another session", has_keys);
+}
+
+#[test]
+fn of_a_server_whose_certificate_has_run_out_a_workstation_keeps_no_keys() {
+    let authority = Authority::new();
+    let end = OffsetDateTime::now_utc() + time::Duration::seconds(3);
+    let server = Keyer::new(Place::Server, &authority, authority.identity_until(SERVER, None, end));
+    let workstation = Keyer::new(Place::Workstation, &authority, authority.identity("ws1", Some(RANGE)));
+    let (there, here) = (server.vault(&label("SECRET"), SLOT), workstation.vault(&label("SECRET"), 1));
+    let connect =
+        ToKeyer::Connect { record: record(1, "SECRET"), server: server.group.address(), passes: vec![] };
+    workstation.tell(&connect);
+    let FromKeyer::Wanted { ticket, .. } = server.said() else { panic!("no question") };
+    server.tell(&ToKeyer::Answer { ticket, record: Some(record(1, "SECRET")) });
+    let (_, here_is) = (keys(&there), keys(&here));
+    assert_eq!(deleted(&here), here_is.inbound.0);
+    assert!(OffsetDateTime::now_utc() > end);
 }
 
 #[test]

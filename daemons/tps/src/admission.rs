@@ -136,6 +136,15 @@ struct Network {
     sources: BTreeMap<Source, Group>,
 }
 
+/// Whether there is room for another handshake.
+enum Room {
+    Free,
+    /// When this one has given way.
+    Of(Client),
+    /// Nobody may give way yet.
+    Full,
+}
+
 /// Every client there is, and its state.
 #[derive(Debug)]
 pub struct Admission {
@@ -233,20 +242,32 @@ impl Admission {
             return None;
         }
         // The network that has not had its turn for longest; one that is full waits, and keeps nobody else.
-        let mut passed = BTreeSet::new();
-        loop {
-            let asks = |(name, network): &(&Source, &Network)| {
-                !network.all.ready.is_empty() && !passed.contains(*name)
-            };
-            let asking = self.networks.iter().filter(asks);
-            let (name, network) = asking.min_by_key(|(_, network)| network.all.turn)?;
-            if let Some((victim, client)) = self.of_network(network, now) {
-                self.change(client, State::Handshake, Some(now));
-                self.had_its_turn(client);
-                return Some((victim, client));
-            }
-            passed.insert(*name);
+        let room = self.room(now);
+        let mut asking: Vec<&Network> =
+            self.networks.values().filter(|network| !network.all.ready.is_empty()).collect();
+        asking.sort_by_key(|network| network.all.turn);
+        let (victim, client) = asking.into_iter().find_map(|network| self.of_network(network, &room, now))?;
+        self.change(client, State::Handshake, Some(now));
+        self.had_its_turn(client);
+        Some((victim, client))
+    }
+
+    /// Whether there is room for another handshake, whosever it is, and who gives way to it.
+    fn room(&self, now: Instant) -> Room {
+        if self.all.handshakes.len() < self.limits.handshakes.1 {
+            return Room::Free;
         }
+        let largest = self.networks.values().max_by_key(|network| network.all.handshaking());
+        let sources = largest.into_iter().flat_map(|network| network.sources.values());
+        let oldest =
+            sources.max_by_key(|group| group.handshaking()).and_then(|group| self.oldest(group, now));
+        oldest.map_or(Room::Full, Room::Of)
+    }
+
+    /// Of these the handshake that has lasted longest, if it may give way.
+    fn oldest(&self, group: &Group, now: Instant) -> Option<Client> {
+        let &(since, client) = group.handshakes.first()?;
+        (now.saturating_duration_since(since) >= self.limits.grace).then_some(client)
     }
 
     fn had_its_turn(&mut self, client: Client) {
@@ -259,21 +280,17 @@ impl Admission {
     }
 
     /// The next of this network, and the one that gives way to it: of its source with fewest handshakes the newest.
-    fn of_network(&self, network: &Network, now: Instant) -> Option<(Option<Client>, Client)> {
+    fn of_network(&self, network: &Network, room: &Room, now: Instant) -> Option<(Option<Client>, Client)> {
         let asking = network.sources.values().filter(|group| !group.ready.is_empty());
         let group = asking.min_by_key(|group| (group.handshakes.len(), group.turn))?;
         let client = *group.ready.last()?;
-        let crowded = if group.handshakes.len() >= self.limits.handshakes.0 {
-            Some(group)
-        } else if self.all.handshakes.len() >= self.limits.handshakes.1 {
-            let largest = self.networks.values().max_by_key(|network| network.all.handshaking())?;
-            largest.sources.values().max_by_key(|group| group.handshaking())
-        } else {
-            None
+        let victim = match room {
+            _ if group.handshakes.len() >= self.limits.handshakes.0 => Some(self.oldest(group, now)?),
+            Room::Free => None,
+            Room::Of(victim) => Some(*victim),
+            Room::Full => return None,
         };
-        let Some(group) = crowded else { return Some((None, client)) };
-        let &(since, victim) = group.handshakes.first()?;
-        (now.saturating_duration_since(since) >= self.limits.grace).then_some((Some(victim), client))
+        Some((victim, client))
     }
 
     /// TLS is up. False if there are too many of them, so that this one must go.
@@ -479,6 +496,22 @@ mod tests {
             }
         }
         assert_eq!(served, [(1, far), (201, near)], "a turn of each network, and in it of each source");
+    }
+
+    #[test]
+    fn however_many_networks_wait_it_is_soon_known_that_nobody_gives_way_yet() {
+        let (mut admission, now) = (Admission::new(Limits::default()), Instant::now());
+        let networks = (0..2_000).map(|number| Source::of([0x2001, number, 0, 0, 0, 0, 0, 1].into()));
+        for (client, source) in (0..).zip(networks) {
+            admission.connected(client, source, now);
+            admission.ready(client);
+        }
+        let most = Limits::default().handshakes.1;
+        assert!((0..most).all(|_| admission.next(now).is_some()));
+        let began = Instant::now();
+        assert_eq!(admission.next(now), None);
+        // Nobody is served meanwhile.
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -381,7 +381,7 @@ where
     M: netlink_packet_core::NetlinkSerializable,
     A: netlink_packet_core::NetlinkDeserializable,
 {
-    exchange_some(socket, request, usize::MAX)
+    exchange_some(socket, request, usize::MAX, |_| true)
 }
 
 /// As [`exchange`], but no more is read once there are `most` answers: then nothing else is to be asked on this socket.
@@ -389,6 +389,7 @@ pub(crate) fn exchange_some<M, A>(
     socket: &Socket,
     mut request: NetlinkMessage<M>,
     most: usize,
+    wanted: impl Fn(&A) -> bool,
 ) -> std::io::Result<Vec<A>>
 where
     M: netlink_packet_core::NetlinkSerializable,
@@ -418,7 +419,7 @@ where
                 continue;
             }
             match message.payload {
-                NetlinkPayload::InnerMessage(answer) => answers.push(answer),
+                NetlinkPayload::InnerMessage(answer) => answers.extend(Some(answer).filter(&wanted)),
                 NetlinkPayload::Done(_) => return Ok(answers),
                 NetlinkPayload::Error(e) => match e.code {
                     None => return Ok(answers),

@@ -1,7 +1,7 @@
 //! Destroys the sockets of one address: how a session's connections end with it.
 
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
     Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -9,7 +9,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags, Timer};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
 
 use crate::error::Step;
@@ -18,6 +18,10 @@ use crate::{Result, net, ns};
 /// `SOCK_DESTROY` (linux/sock_diag.h), which the message crate has no name for.
 const SOCK_DESTROY: u16 = 21;
 
+/// What is destroyed, by protocol and family.
+const KINDS: [(u8, u8); 4] =
+    [(IPPROTO_TCP, AF_INET), (IPPROTO_TCP, AF_INET6), (IPPROTO_UDP, AF_INET), (IPPROTO_UDP, AF_INET6)];
+
 /// Destroys every TCP and UDP socket in the namespace `net` whose local or remote address is `address`
 /// (also as an IPv4-mapped IPv6 address). Their owners see `ECONNABORTED`; the peer sees a reset, if it
 /// can still be reached. A UDP socket loses its peer and fails its pending call. Listening sockets bound to a wildcard stay. Returns how many were destroyed.
@@ -25,7 +29,7 @@ const SOCK_DESTROY: u16 = 21;
 /// # Errors
 /// The kernel's.
 pub fn destroy(net: BorrowedFd<'_>, address: IpAddr) -> Result<usize> {
-    let mut doomed = Doomed::find(net, address, usize::MAX)?.unwrap_or_default();
+    let mut doomed = Doomed::find(net, address, usize::MAX)?;
     while doomed.destroy(usize::MAX)? {}
     Ok(doomed.destroyed())
 }
@@ -33,6 +37,8 @@ pub fn destroy(net: BorrowedFd<'_>, address: IpAddr) -> Result<usize> {
 /// Sockets that are to be destroyed, as many at a time as the caller has time for.
 #[derive(Debug, Default)]
 pub struct Doomed {
+    /// Whose they are, while not all have been listed: the namespace, the address, and how many are listed at a time.
+    of: Option<(OwnedFd, IpAddr, usize)>,
     /// What asks for it, while there is any left.
     socket: Option<Socket>,
     left: Vec<(u8, u8, SocketId)>,
@@ -41,28 +47,40 @@ pub struct Doomed {
 }
 
 impl Doomed {
-    /// What [`destroy`] would destroy; `None` if that is more than `most`. The kernel picks them, so that what others have in the namespace costs little.
+    /// What [`destroy`] would destroy, however many there are; `most` are listed at a time. The kernel picks them, so that what others have in the namespace
+    /// costs little.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn find(net: BorrowedFd<'_>, address: IpAddr, most: usize) -> Result<Option<Self>> {
-        let socket = open(net)?;
+    pub fn find(net: BorrowedFd<'_>, address: IpAddr, most: usize) -> Result<Self> {
+        let net = net.try_clone_to_owned().step(LIST)?;
+        let mut doomed = Self { of: Some((net, address, most)), ..Self::default() };
+        doomed.look()?;
+        Ok(doomed)
+    }
+
+    /// Lists some of an address's, if not all have been.
+    fn look(&mut self) -> Result<()> {
+        let Some((net, address, most)) = self.of.take() else { return Ok(()) };
+        let socket = open(net.as_fd())?;
         // A socket in TIME_WAIT carries nothing more and cannot be aborted on the oldest kernels.
         let states = StateFlags::all() - StateFlags::TIME_WAIT;
-        let (mut left, mut sequence) = (Vec::new(), 0);
-        for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
-            for family in [AF_INET, AF_INET6] {
-                sequence += 1;
-                let room = most.saturating_sub(left.len());
-                let wanted = Wanted { family, protocol, states: states.clone(), address: Some(address) };
-                let found = list(&socket, wanted, room.saturating_add(1), sequence).step(LIST)?;
-                if found.len() > room {
-                    return Ok(None);
-                }
-                left.extend(found.into_iter().map(|id| (family, protocol, id)));
+        for (protocol, family) in KINDS {
+            self.sequence = self.sequence.wrapping_add(1);
+            let room = most.saturating_sub(self.left.len());
+            let wanted = Wanted { family, protocol, states: states.clone(), address: Some(address) };
+            let found = list(&socket, wanted, room.saturating_add(1), self.sequence).step(LIST)?;
+            let more = found.len() > room;
+            self.left.extend(found.into_iter().take(room).map(|id| (family, protocol, id)));
+            if more {
+                // On this socket the kernel would go on with what was asked.
+                self.socket = Some(open(net.as_fd())?);
+                self.of = Some((net, address, most));
+                return Ok(());
             }
         }
-        Ok(Some(Self { socket: Some(socket), left, destroyed: 0, sequence }))
+        self.socket = Some(socket);
+        Ok(())
     }
 
     /// Every TCP connection in the namespace `net`, whose programs have ended: the kernel goes on with what they had not sent yet.
@@ -94,7 +112,7 @@ impl Doomed {
             }
             left.extend(found.into_iter().map(|id| (family, IPPROTO_TCP, id)));
         }
-        Ok(Self { socket: Some(socket), left, destroyed: 0, sequence: 6 })
+        Ok(Self { of: None, socket: Some(socket), left, destroyed: 0, sequence: 6 })
     }
 
     /// Destroys as many as `most`; whether there are more.
@@ -102,12 +120,14 @@ impl Doomed {
     /// # Errors
     /// The kernel's.
     pub fn destroy(&mut self, most: usize) -> Result<bool> {
-        let Some(socket) = &self.socket else { return Ok(false) };
         for _ in 0..most {
-            let Some((family, protocol, id)) = self.left.pop() else { break };
+            let (Some(socket), Some((family, protocol, id))) = (&self.socket, self.left.pop()) else { break };
             self.sequence = self.sequence.wrapping_add(1);
             let killed = kill(socket, family, protocol, id, self.sequence);
             self.destroyed += usize::from(killed.step(|| "destroy a socket".into())?);
+            if self.left.is_empty() {
+                self.look()?;
+            }
         }
         Ok(!self.left.is_empty())
     }
@@ -170,7 +190,13 @@ fn list(socket: &Socket, wanted: Wanted, most: usize, sequence: u32) -> std::io:
     let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::InnerMessage(list));
     message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     message.header.sequence_number = sequence;
-    let answers: Vec<SockDiagMessage> = net::exchange_some(socket, message, most)?;
+    // What is left of a connection that its program has ended, and that waits for the other end's last word, is no socket any more: it carries nothing, and
+    // the oldest kernels do not abort it.
+    let is_socket = |answer: &SockDiagMessage| match answer {
+        SockDiagMessage::InetResponse(it) => it.header.timer != Some(Timer::TimeWait),
+        _ => true,
+    };
+    let answers: Vec<SockDiagMessage> = net::exchange_some(socket, message, most, is_socket)?;
     Ok(answers
         .into_iter()
         .filter_map(|answer| match answer {

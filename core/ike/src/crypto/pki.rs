@@ -147,6 +147,13 @@ impl PeerCertificate {
         &self.0
     }
 
+    /// Its last moment, in seconds since 1970; that of one that cannot be read is long over.
+    pub fn ends(&self) -> u64 {
+        let ends =
+            X509Certificate::from_der(&self.0).map(|(_, parsed)| parsed.validity().not_after.timestamp());
+        u64::try_from(ends.unwrap_or_default()).unwrap_or_default()
+    }
+
     /// The octets of the extension with the given object identifier in dotted form: the place of a host's accreditation.
     pub fn extension(&self, oid: &str) -> Option<Vec<u8>> {
         let (_, parsed) = X509Certificate::from_der(&self.0).ok()?;

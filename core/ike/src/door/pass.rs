@@ -7,15 +7,16 @@ use crate::api::Random;
 use crate::crypto::Secret;
 use crate::crypto::prf::prf;
 use crate::crypto::suite::Prf;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use subtle::ConstantTimeEq;
 
 /// Octets of a pass's name.
 const NAME: usize = 16;
 /// Octets of the proof that one has a pass.
 const PROOF: usize = 16;
-/// Names of used passes that are kept; the oldest are forgotten.
-const USED: usize = 16_384;
+/// So many passes are made by one key. Then there is another, and those of the one before are good until the next one but one: no pass is good whose use has
+/// been forgotten.
+const OF_ONE_KEY: usize = 65_536;
 
 /// A way in that strangers do not have: good for one IKE SA with the endpoint that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,17 +40,25 @@ fn proof(secret: &[u8], spi_i: u64, nonce: &[u8]) -> Secret {
     prf(Prf::HmacSha256, secret, &[b"levee: begin", &spi_i.to_be_bytes(), nonce])
 }
 
-/// The passes that an endpoint made, as one key, and those that were used.
+/// The passes that an endpoint made, as two keys, and those that were used.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {
     key: Option<Secret>,
+    made: usize,
+    before: Option<Secret>,
+    /// Names of those that were used since there is this key, and while the one before was the newest.
     used: BTreeSet<[u8; NAME]>,
-    in_order: VecDeque<[u8; NAME]>,
+    used_before: BTreeSet<[u8; NAME]>,
 }
 
 impl Passes {
     /// A new pass.
     pub(crate) fn make(&mut self, rng: &mut dyn Random) -> Pass {
+        if self.made >= OF_ONE_KEY {
+            (self.before, self.made) = (self.key.take(), 0);
+            self.used_before = std::mem::take(&mut self.used);
+        }
+        self.made += 1;
         let key = self.key.get_or_insert_with(|| {
             let mut key = Secret::new(vec![0; 32]);
             rng.fill(&mut key);
@@ -63,21 +72,18 @@ impl Passes {
     /// The pass that a request shows, if it is one of ours that was not used.
     pub(crate) fn shown(&self, said: &[u8], spi_i: u64, nonce: &[u8]) -> Option<[u8; NAME]> {
         let (name, said) = said.split_first_chunk::<NAME>()?;
-        let expected = proof(&secret(self.key.as_ref()?, name), spi_i, nonce);
-        let good = bool::from(expected.get(..PROOF)?.ct_eq(said));
-        (good && !self.used.contains(name)).then_some(*name)
+        let is_by = |key: &Secret| {
+            let expected = proof(&secret(key, name), spi_i, nonce);
+            expected.get(..PROOF).is_some_and(|expected| bool::from(expected.ct_eq(said)))
+        };
+        let good = [&self.key, &self.before].into_iter().flatten().any(is_by);
+        let used = self.used.contains(name) || self.used_before.contains(name);
+        (good && !used).then_some(*name)
     }
 
     /// A pass was used.
     pub(crate) fn spend(&mut self, name: [u8; NAME]) {
-        if self.used.insert(name) {
-            self.in_order.push_back(name);
-        }
-        if self.in_order.len() > USED
-            && let Some(oldest) = self.in_order.pop_front()
-        {
-            self.used.remove(&oldest);
-        }
+        self.used.insert(name);
     }
 }
 
@@ -120,16 +126,25 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_used_passes_are_bounded() {
+    fn no_pass_is_good_twice_however_many_others_are_used_and_the_names_of_those_are_bounded() {
         let (mut passes, mut rng) = (Passes::default(), counting());
-        let first = passes.make(&mut rng);
-        for n in 0..=USED {
-            let mut name = [0; NAME];
-            name[..8].copy_from_slice(&(n as u64).to_be_bytes());
-            passes.spend(name);
-            passes.spend(name);
+        let good = |passes: &Passes, pass: &Pass| passes.shown(&pass.show(1, b"n"), 1, b"n").is_some();
+        let [first, kept] = [(); 2].map(|()| passes.make(&mut rng));
+        passes.spend(first.name);
+        // Whoever saw the first one used can say the same again at any time.
+        for n in 2..=3 * OF_ONE_KEY as u64 {
+            let made = passes.make(&mut |out: &mut [u8]| {
+                out.fill(0);
+                out[..8].copy_from_slice(&n.to_be_bytes());
+            });
+            if n % 4_096 == 0 {
+                assert!(!good(&passes, &first), "{n}");
+                assert!(good(&passes, &made));
+                // One that was not used stays good while as many are made as workstations have.
+                assert_eq!(good(&passes, &kept), n < 2 * OF_ONE_KEY as u64, "{n}");
+            }
+            passes.spend(made.name);
         }
-        assert_eq!((passes.used.len(), passes.in_order.len()), (USED, USED));
-        assert!(passes.shown(&first.show(1, b"n"), 1, b"n").is_some());
+        assert!(passes.used.len() + passes.used_before.len() <= 2 * OF_ONE_KEY);
     }
 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 /// How many a label's compartment loses in a turn.
 const AT_ONCE: usize = 128;
-/// A compartment that has more of one session is ended at once, and they with it.
-const MOST: usize = 16_384;
+/// How many are listed at a time.
+const LISTED: usize = 16_384;
 
 /// What is being cut.
 #[derive(Debug)]
@@ -25,13 +25,9 @@ pub(super) struct Cut {
 impl RunningLabel {
     /// Begins to destroy the sockets of a session's inner address in its compartment; answers what sessiond is told if that was all.
     pub(super) fn begin_to_cut(&mut self, inner: IpAddr, ticket: u64) -> Option<LabelEvent> {
-        match Doomed::find(self.network.ns(), inner, MOST) {
+        match Doomed::find(self.network.ns(), inner, LISTED) {
             Ok(doomed) => {
-                if doomed.is_none() {
-                    log!("{}: a session has more than {MOST} sockets", self.compartment.label());
-                    self.kill();
-                }
-                let mut cut = Cut { ticket, doomed, until: Instant::now() + CUT };
+                let mut cut = Cut { ticket, doomed: Some(doomed), until: Instant::now() + CUT };
                 let done = cut.go_on();
                 if done.is_none() {
                     self.cutting.push(cut);
