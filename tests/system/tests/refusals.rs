@@ -235,7 +235,7 @@ fn a_server_is_started_from_its_own_directory_by_names_in_it_and_not_on_a_host_w
 /// What `make run` calls left on the host, of nobody's and then of its own: lines of `scripts/demo` itself.
 const LEFT: &str = r#"
 set -eu
-work=$(mktemp -d /tmp/levee-run.XXXXXX) lab='' group=''
+work=$(mktemp -d) lab='' group=''
 eval "$(sed -n '/^left() {/,/^groups()/p' "$1")"
 before=$(groups)
 other=levee-run-1$$-server own=levee-run-$$-server
