@@ -2,6 +2,10 @@
 //! but a processor that looks is one that nobody else has. So a vault looks on only while packets have come soon of late,
 //! never longer than its bound, and not where something else wants the processor.
 //!
+//! Whether packets come soon depends on whether it looks: where it sleeps, every answer waits for wakes first, its own and its
+//! peer's. So from time to time it tries looking where that could make the difference, and what it saw while it was not to look
+//! says nothing.
+//!
 //! Time is an argument; nothing here waits.
 
 use std::time::Duration;
@@ -12,8 +16,9 @@ const THERE: Duration = Duration::from_micros(3);
 const LONGEST: u32 = 4;
 /// Each pause moves the mean by a part in so many.
 const WEIGHT: u32 = 8;
-/// Who yields the processor and has it back only after this has taken it from somebody: a wake would have cost less.
-const AWAY: Duration = Duration::from_micros(50);
+/// Who yields the processor and has it back only after this has taken it from somebody who computes: a wake would have cost less.
+/// Those by whom packets come and go have shorter turns, which are no reason to sleep: 50 µs and more on a slow host.
+const AWAY: Duration = Duration::from_micros(500);
 /// So long it then sleeps whenever there is nothing.
 const REST: Duration = Duration::from_millis(1);
 /// Twice as long each further time, up to 1 s: on a processor that is wanted for long, looking would only use up the share of
@@ -21,6 +26,15 @@ const REST: Duration = Duration::from_millis(1);
 const DOUBLINGS: u32 = 10;
 /// Unless so long has passed since the last rest, longer than a turn of whoever computes all the time: then half as long.
 const CALM: Duration = Duration::from_millis(5);
+
+/// Where packets come later than its bound, but no later than so many, sooner may be what looking makes of it.
+const NEARLY: u32 = 2;
+/// It then looks after so many packets, by which the mean has moved by seven eighths.
+const TRIAL: u32 = 16;
+/// And again so long after one that was in vain, twice as long each further time, up to 1.3 s: all trials together take two
+/// thousandths of a processor then.
+const AGAIN: Duration = Duration::from_millis(10);
+const AGAIN_DOUBLINGS: u32 = 7;
 
 /// What has been seen of late.
 #[derive(Debug)]
@@ -35,27 +49,60 @@ pub struct Looking {
     rest: Duration,
     /// How often the rest has doubled.
     wanted: u32,
+    /// Packets to come, after which it looks for the trial's sake.
+    trial: u32,
+    /// Before this it tries no more.
+    again: Duration,
+    /// How many trials were in vain, one after the other.
+    vain: u32,
 }
 
 impl Looking {
     /// Looks for up to `bound`. At first nothing is known, so it sleeps.
     pub fn new(bound: Duration) -> Self {
-        Self { bound, mean: bound * LONGEST, last: None, rest: Duration::ZERO, wanted: 0 }
+        Self {
+            bound,
+            mean: bound * LONGEST,
+            last: None,
+            rest: Duration::ZERO,
+            wanted: 0,
+            trial: 0,
+            again: Duration::ZERO,
+            vain: 0,
+        }
     }
 
     /// Packets were found at `found` and dealt with by `done`.
     pub fn came(&mut self, found: Duration, done: Duration) {
-        let pause = self.last.map(|last| found.saturating_sub(last));
+        let free = self.last.filter(|last| *last >= self.rest);
+        let pause = free.map(|last| found.saturating_sub(last));
         if let Some(pause) = pause.filter(|pause| *pause >= THERE) {
             let pause = pause.min(self.bound * LONGEST);
             self.mean = (self.mean * (WEIGHT - 1) + pause) / WEIGHT;
+            self.try_out(found);
         }
         self.last = Some(done);
     }
 
+    /// Begins a trial where one is due, goes on with it, or ends it.
+    fn try_out(&mut self, now: Duration) {
+        let nearly = self.mean <= self.bound * NEARLY;
+        if self.mean <= self.bound {
+            (self.trial, self.vain) = (0, 0);
+        } else if self.trial > 0 {
+            self.trial = if nearly { self.trial - 1 } else { 0 };
+            if self.trial == 0 {
+                self.again = now + AGAIN * 2_u32.pow(self.vain);
+                self.vain = (self.vain + 1).min(AGAIN_DOUBLINGS);
+            }
+        } else if nearly && now >= self.again {
+            self.trial = TRIAL;
+        }
+    }
+
     /// Whether to look again rather than to sleep.
     pub fn looks(&self, now: Duration) -> bool {
-        self.mean <= self.bound
+        (self.mean <= self.bound || self.trial > 0)
             && now >= self.rest
             && self.last.is_some_and(|last| now.saturating_sub(last) < self.bound)
     }
@@ -132,12 +179,57 @@ mod tests {
 
     #[test]
     fn packets_that_come_later_than_the_bound_are_slept_for() {
-        for pause in [150, 250, 1_000, 1_000_000] {
+        for pause in [250, 1_000, 1_000_000] {
             let mut life = Life::new();
             life.packets_after(micros(20), 100);
             let looks = life.packets_after(micros(pause), 1_000);
             assert!(looks[20..].iter().all(|looks| *looks == 0), "{pause}: {looks:?}");
         }
+    }
+
+    #[test]
+    fn where_packets_come_little_later_than_the_bound_trials_take_two_thousandths_of_a_processor() {
+        for pause in [110, 150, 199] {
+            let mut life = Life::new();
+            life.packets_after(micros(pause), 20_000);
+            let (began, mut looked) = (life.now, 0);
+            while life.now - began < Duration::from_secs(10) {
+                looked += life.packet_after(micros(pause));
+            }
+            // A microsecond each.
+            assert!((1_000..=20_000).contains(&looked), "{pause}: {looked}");
+        }
+    }
+
+    /// Packets come after 60 µs where it looks, and after 130 where it sleeps, as there others must be woken as well.
+    fn answers(life: &mut Life, count: usize) -> usize {
+        (0..count)
+            .filter(|_| {
+                let looks = life.looking.looks(life.now);
+                life.packet_after(micros(if looks { 60 } else { 130 })) > 0
+            })
+            .count()
+    }
+
+    #[test]
+    fn where_packets_come_soon_only_if_it_looks_it_finds_out_that_looking_pays() {
+        let mut life = Life::new();
+        answers(&mut life, 50);
+        assert_eq!(answers(&mut life, 100), 100);
+        // A longer pause or some end it, and it is tried again.
+        for _ in 0..3 {
+            life.packets_after(micros(2_000), 10);
+            assert_eq!(answers(&mut life, 1), 0);
+            answers(&mut life, 200);
+            assert_eq!(answers(&mut life, 100), 100);
+        }
+        // What it sees while it rests says nothing of how it is without.
+        life.away = micros(200);
+        answers(&mut life, 1);
+        life.away = Duration::ZERO;
+        let rested = (0..1_000).take_while(|_| answers(&mut life, 1) == 0).count();
+        assert!((5..=10).contains(&rested), "1 ms, and no longer: {rested}");
+        assert_eq!(answers(&mut life, 100), 100);
     }
 
     #[test]
@@ -156,6 +248,7 @@ mod tests {
     #[test]
     fn one_long_pause_is_forgiven_and_two_are_not() {
         let mut life = Life::new();
+        life.looking.again = Duration::MAX;
         life.packets_after(micros(30), 100);
         assert_eq!(life.packet_after(micros(50_000)), 100);
         assert_eq!(life.packet_after(micros(30)), 30);
