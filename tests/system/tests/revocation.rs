@@ -153,9 +153,36 @@ fn relayed() -> String {
     site
 }
 
+/// Zeros without an end to everybody who connects, each from a process of its own.
+const ZEROS: &str = r#"
+[[service]]
+name = "zeros"
+port = 19
+protocol = "tcp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "handoff"
+command = ["/bin/cat", "/dev/zero"]
+"#;
+
+#[test]
+fn when_logout_returns_no_packet_of_a_connection_that_was_handed_off_passes() {
+    let world = World::up("handed", &format!("{SITE}{ZEROS}"), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    let read = "exec 3<>/dev/tcp/www.harbour.example/19; \
+                while [ $(head -c 16384 <&3 | wc -c) = 16384 ]; do sleep 0.03; done; exit 1";
+    let mut reads = world.tpe_command("ws1", &["run", "--", "bash", "-c", read]);
+    let reads = reads.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start levee-tpe");
+    nothing_passes_after_logout_of(&world, reads);
+}
+
 fn nothing_passes_after_logout(name: &str, site: &str) {
     let (world, download) = downloading(name, site);
-    let capture = Capture::start(&world);
+    nothing_passes_after_logout_of(&world, download);
+}
+
+fn nothing_passes_after_logout_of(world: &World, download: Child) {
+    let capture = Capture::start(world);
     let ordered = now();
     world.tpe("ws1", &["logout"]).ok();
     let ended = now();
