@@ -405,7 +405,7 @@ fn ten_thousand_connections_of_one_person_are_relayed_at_once_where_there_are_de
     // Those that are left at the end have a second to be over, also where a processor is emulated.
     open.say("\n");
     let left: u64 = open.line().trim().parse().expect("a number");
-    eventually(Duration::from_secs(120), "the others are over", || {
+    eventually(Duration::from_secs(900), "the others are over", || {
         counted(&world, "connections open") == left
     });
     world.tpe("ws1", &["logout"]).ok();
