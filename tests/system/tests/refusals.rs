@@ -202,6 +202,37 @@ fn a_server_whose_labels_cannot_start_says_so_at_up_and_does_not_stay() {
 }
 
 #[test]
+fn what_failed_last_is_told_with_its_label_why_and_since_when_until_it_starts() {
+    let mut world = World::new("failed", SITE, &["ws1"]);
+    let stores = world.path("state/stores");
+    fs::create_dir_all(&stores).expect("a directory");
+    // No room for any label's store.
+    world.server_sh("mount", &["-t", "tmpfs", "-o", "size=64k,mode=700", "none", &text(&stores)]).ok();
+    let run = text(&world.path("run"));
+    let (refused, told, level) = {
+        world.start_server();
+        world.start_workstation("ws1");
+        let signed_on = world.login("ws1", "ada");
+        let refused = world.tpe("ws1", &["level", "SECRET"]);
+        let told = world.levee(&["status", "--run", &run]);
+        world.server_sh("mount", &["-o", "remount,size=2g", &text(&stores)]).ok();
+        signed_on.ok();
+        (refused.refused(), told.ok(), world.tpe("ws1", &["level", "SECRET"]))
+    };
+    let after = world.levee(&["status", "--run", &run]);
+    drop(world.levee(&["down", "--run", &run]));
+    drop(world);
+    sh("umount", &["--lazy", &text(&stores)]);
+    assert!(refused.contains("the label cannot run"), "{refused}");
+    let line = told.lines().find(|line| line.contains("SECRET does not start")).unwrap_or_default();
+    for part in ["No space left", " s ago)", "tried again"] {
+        assert!(line.contains(part), "{part}: {told}");
+    }
+    level.ok();
+    assert!(!after.ok().contains("does not start"));
+}
+
+#[test]
 fn a_server_is_started_from_its_own_directory_by_names_in_it_and_not_on_a_host_without_control_groups() {
     let world = World::new("here", SITE, &["ws1"]);
     let (levee, place) = (text(&programs().join("levee")), text(&world.path("")));

@@ -2,7 +2,7 @@
 //! is running.
 
 use levee_ipc::client::SILENCE;
-use levee_system::{World, eventually, host, sh, text};
+use levee_system::{World, eventually, host, programs, sh, text};
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -327,6 +327,13 @@ fn when_an_operator_has_ended_a_session_no_packet_of_it_passes() {
     let (world, download) = downloading("operator", &relayed());
     let capture = Capture::start(&world);
     let id = session(&world);
+    // By the key of completion in a shell of the operator's, who has one server running.
+    let complete = r#"mount -t tmpfs none /run && mkdir /run/levee && ln -s "$2" /run/levee/harbour &&
+        source <("$1" completions bash) && COMP_WORDS=("$1" session end "") COMP_CWORD=3 &&
+        _levee-names "$1" "" end && printf '%s\n' "${COMPREPLY[@]}""#;
+    let (levee, run) = (text(&programs().join("levee")), text(&world.path("run")));
+    let offered = world.server_sh("unshare", &["--mount", "bash", "-c", complete, "bash", &levee, &run]).ok();
+    assert_eq!(offered.trim(), id);
     let ordered = now();
     world.levee(&["session", "end", "--run", &text(&world.path("run")), &id]).ok();
     let ended = now();
