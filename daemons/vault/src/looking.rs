@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(answers(&mut life, 100), 100);
         }
         // What it sees while it rests says nothing of how it is without.
-        life.away = micros(200);
+        life.away = micros(600);
         answers(&mut life, 1);
         life.away = Duration::ZERO;
         let rested = (0..1_000).take_while(|_| answers(&mut life, 1) == 0).count();
@@ -275,7 +275,7 @@ mod tests {
         life.packets_after(micros(20), 100);
         let mut found = 0;
         for _ in 0..1_000 {
-            life.away = micros(200);
+            life.away = micros(600);
             life.packet_after(micros(20));
             life.away = Duration::ZERO;
             found += life.packets_after(micros(20), 500).iter().filter(|looks| **looks > 0).count();
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_peers_turn_on_the_same_processor_is_no_reason_to_sleep() {
         let mut life = Life::new();
-        life.away = micros(15);
+        life.away = micros(60);
         assert!(life.packets_after(micros(40), 100)[50..].iter().all(|looks| *looks > 0));
     }
 
