@@ -148,7 +148,7 @@ fn datagrams_that_vanish_unseen_break_the_ledger_and_the_trial_is_flagged() {
     let counted = || {
         let server = p.server.0.id().to_string();
         let before = Net::read(&server).expect("root");
-        let o = measured(&client(&p, &Task { seconds: 0.06, ..task(Kind::UdpStream) }, &[]));
+        let o = measured(&client(&p, &Task { seconds: 0.2, ..task(Kind::UdpStream) }, &[]));
         let moved = Net::read(&server).expect("root").since(&before);
         let l = Ledger::of(&o, &o.net.expect("counters"), &moved, None).expect("datagrams");
         let load = Load { wall: 1.0, ..Load::default() };
