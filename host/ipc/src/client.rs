@@ -30,8 +30,8 @@ pub const MAX_FRAME: usize = 16 * 1024;
 
 /// A TPE with nothing to say sends a keep-alive so often.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(3);
-/// A trusted path on which nothing has come for so long is lost, on either side: two keep-alives and TCP's attempts
-/// to send them again, four of each. A session's grace time begins then.
+/// A trusted path on which nothing has come for so long is lost, on either side: two keep-alives, and TCP's attempts
+/// to send the first of them again. A session's grace time begins then.
 pub const SILENCE: Duration = levee_session::LOST;
 
 /// tps → sessiond, on the parent's own channel.

@@ -209,25 +209,26 @@ fn what_failed_last_is_told_with_its_label_why_and_since_when_until_it_starts() 
     // No room for any label's store.
     world.server_sh("mount", &["-t", "tmpfs", "-o", "size=64k,mode=700", "none", &text(&stores)]).ok();
     let run = text(&world.path("run"));
-    let (refused, told, level) = {
-        world.start_server();
-        world.start_workstation("ws1");
-        let signed_on = world.login("ws1", "ada");
-        let refused = world.tpe("ws1", &["level", "SECRET"]);
-        let told = world.levee(&["status", "--run", &run]);
-        world.server_sh("mount", &["-o", "remount,size=2g", &text(&stores)]).ok();
-        signed_on.ok();
-        (refused.refused(), told.ok(), world.tpe("ws1", &["level", "SECRET"]))
-    };
+    world.start_server();
+    world.start_workstation("ws1");
+    let signed_on = world.login("ws1", "ada");
+    let refused = world.tpe("ws1", &["level", "SECRET"]);
+    let told = world.levee(&["status", "--run", &run]);
+    let room = world.server_sh("mount", &["-o", "remount,size=2g", &text(&stores)]);
+    let level = world.tpe("ws1", &["level", "SECRET"]);
     let after = world.levee(&["status", "--run", &run]);
     drop(world.levee(&["down", "--run", &run]));
     drop(world);
     sh("umount", &["--lazy", &text(&stores)]);
+    signed_on.ok();
+    let refused = refused.refused();
     assert!(refused.contains("the label cannot run"), "{refused}");
+    let told = told.ok();
     let line = told.lines().find(|line| line.contains("SECRET does not start")).unwrap_or_default();
     for part in ["No space left", " s ago)", "tried again"] {
         assert!(line.contains(part), "{part}: {told}");
     }
+    room.ok();
     level.ok();
     assert!(!after.ok().contains("does not start"));
 }
