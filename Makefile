@@ -92,7 +92,7 @@ advisories:
 	@scripts/advisories $(ADVISORIES)
 
 lint:
-	@scripts/lint
+	@scripts/lint --clippy
 	@scripts/licences
 
 bench:

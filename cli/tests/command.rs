@@ -424,6 +424,25 @@ fn a_command_line_that_is_not_understood_is_told_as_json_where_that_is_asked_for
     assert!(text(&help.stdout).contains("Usage: levee"));
 }
 
+/// docs/SECURITY.md says how exposed the units are, and why not less. In tenths, as systemd has it.
+#[test]
+fn no_systemd_unit_is_more_exposed_than_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut units = 0;
+    for unit in std::fs::read_dir(root().join("conf/systemd")).unwrap() {
+        let unit = unit.unwrap();
+        let written = std::fs::read_to_string(unit.path()).unwrap().replace("@bindir@", "/usr/bin");
+        let installed = directory.path().join(unit.file_name());
+        std::fs::write(&installed, written).unwrap();
+        let mut one = Command::new("systemd-analyze");
+        one.args(["security", "--offline=true", "--no-pager", "--threshold=66"]).arg(&installed);
+        let said = one.output().expect("systemd-analyze: install systemd");
+        assert_eq!(said.status.code(), Some(0), "{}{}", text(&said.stdout), text(&said.stderr));
+        units += 1;
+    }
+    assert_eq!(units, 3);
+}
+
 #[test]
 fn the_systemd_units_call_levee_as_it_can_be_called() {
     let mut calls = 0;

@@ -64,7 +64,7 @@ impl Gateway {
             Fatal::new(format!("read {}", path.display()), format!("{e} (`levee enrol all` makes it)"))
         })?;
         let lock = state::prepare(&options, "")?;
-        let uids = Uids::claim_on_this_host(Place::Workstation)?;
+        let uids = Uids::claim_on_this_host(1)?;
         let logs = own_logs(&uids, &options)?;
         let at = |address| SocketAddr::new(address, bundle.layer_port);
         let (inside, server) = (at(bundle.inside), at(bundle.server));

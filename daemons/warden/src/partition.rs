@@ -20,7 +20,7 @@ use crate::uids::Uids;
 use crate::waits::{Source, Waits};
 use crate::{Fatal, log, selinux};
 use levee_ipc::warden::sessiond::PartitionStatus;
-use levee_policy::site::{MAX_SLOTS, Restart};
+use levee_policy::site::Restart;
 use levee_policy::{LabelName, PartitionName, Site, site};
 use levee_sys::cgroup::{Cgroup, Limits};
 use std::os::fd::{AsFd, OwnedFd};
@@ -100,8 +100,8 @@ impl Partition {
     /// # Errors
     /// A label has no name, which a site that has been read has not.
     pub fn all(site: &Site) -> Result<Vec<Self>, Fatal> {
-        // From the last slot downwards; the site's check has left room.
-        let slots = (0..=MAX_SLOTS).rev();
+        // Behind the labels' slots; the site's check has left room.
+        let slots = site.server().slots() + 1..;
         (site.partitions().iter().zip(slots))
             .map(|(asked, slot)| {
                 let step = || format!("name the partition {}", asked.name());

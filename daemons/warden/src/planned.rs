@@ -31,7 +31,7 @@ pub fn plan(options: &Options, label: &str) -> Result<String, Fatal> {
     // As for the first warden on a host and the first label in it; the start itself picks what is free.
     let slots = [1];
     let image = Path::new(programs::CACHE).join(programs::Wanted::of(&site).file_name());
-    let uids = Uids::first();
+    let uids = Uids::first(site.all_slots());
     let resources =
         Resources { options, site: &site, uids: &uids, slots: &slots, attached: None, image, in_force: None };
     let label = label::known(&name, &resources)?;

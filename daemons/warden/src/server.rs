@@ -148,7 +148,7 @@ impl Server {
         // Before anything is started: the processors on which that may run are inherited.
         options.places = Places::begin(&site)?;
         let lock = state::prepare(&options, &site_text)?;
-        let uids = Uids::claim_on_this_host(Place::Server)?;
+        let uids = Uids::claim_on_this_host(site.all_slots())?;
         let logs = own_logs(&uids, &options)?;
         let at = |port: u16| site.server().addresses().iter().map(move |a| SocketAddr::new(*a, port));
         let fault = |e| Fatal::new("open the tunnel", e);

@@ -1,10 +1,10 @@
-//! User ids: a block for each warden on a host, so that two never share one. A server's has uids for thousands of labels, a
-//! workstation's for its one session.
+//! User ids: a block for each warden on a host, so that two never share one. It has as many slots as its labels and partitions need, or
+//! as a workstation's one session does.
 
 use crate::Fatal;
 use crate::compartment::SERVICE_UID;
 use crate::state::UIDS;
-use levee_ipc::warden::{Place, Role};
+use levee_ipc::warden::Role;
 use levee_sys::lock::Lock;
 use std::fs::{self, Permissions};
 use std::io;
@@ -15,19 +15,16 @@ use std::path::Path;
 const BASE: u32 = 0x8000_0000;
 /// Uids of one slot.
 pub const PER_SLOT: u32 = 0x1_0000;
-/// Uids in a server's block: those of 4,096 slots.
-const BLOCK: u32 = 4096 * PER_SLOT;
-/// How many servers' blocks there are.
-const BLOCKS: u32 = 6;
-/// The first uid of workstations.
-const WORKSTATIONS: u32 = BASE + BLOCKS * BLOCK;
-/// Uids in a workstation's block: its own processes', and those of the one slot it uses.
-const SMALL_BLOCK: u32 = 2 * PER_SLOT;
-/// How many workstations' blocks there are below the reserved end of the range.
-const SMALL_BLOCKS: u32 = 2048;
+/// Uids of 4,096 slots.
+const LOT: u32 = 4096 * PER_SLOT;
+
+/// The blocks there are: how their names begin, how many slots one has, the first of which is levee's own, the first uid, and how many there
+/// are. The smallest that suffices is taken.
+const BLOCKS: [(&str, u16, u32, u32); 3] =
+    [("ws", 2, BASE + 6 * LOT, 2048), ("few", 256, BASE + 5 * LOT, 16), ("", 4096, BASE, 5)];
 
 /// Who makes images ([`crate::maker`]), for whichever warden of the host. Above all blocks.
-pub const MAKERS: u32 = WORKSTATIONS + SMALL_BLOCKS * SMALL_BLOCK;
+pub const MAKERS: u32 = BASE + 7 * LOT;
 
 // Whose the keys of the second tunnel are on the disk: no process's.
 const _: () = assert!(levee_ipc::warden::layer::KEYS_UID > MAKERS);
@@ -39,7 +36,7 @@ const GROUPS: &str = "levee/uids";
 #[derive(Debug)]
 pub struct Uids {
     base: u32,
-    block: u32,
+    slots: u16,
     _locks: Vec<Lock>,
 }
 
@@ -49,45 +46,45 @@ impl Uids {
     ///
     /// # Errors
     /// As [`Uids::claim`]; or the host has no control groups.
-    pub fn claim_on_this_host(place: Place) -> Result<Self, Fatal> {
+    pub fn claim_on_this_host(slots: u16) -> Result<Self, Fatal> {
         let fatal = |e: &dyn std::fmt::Display| Fatal::new("claim user ids", e);
         let groups = levee_sys::cgroup::top().map_err(|e| fatal(&e))?.join(GROUPS);
-        Self::claim(&[Path::new(UIDS), &groups], place).map_err(|e| fatal(&e))
+        Self::claim(&[Path::new(UIDS), &groups], slots).map_err(|e| fatal(&e))
     }
 
-    /// Claims the first block of its kind that no other warden has in any of these directories.
+    /// Claims the first block with slots 1 to `slots` that no other warden has in any of these directories.
     ///
     /// # Errors
-    /// When one of them cannot be written, or every block is taken.
-    pub fn claim(registries: &[impl AsRef<Path>], place: Place) -> io::Result<Self> {
-        let (kind, prefix, first, size, blocks) = match place {
-            Place::Server => ("servers", "", BASE, BLOCK, BLOCKS),
-            Place::Workstation => ("workstations", "ws", WORKSTATIONS, SMALL_BLOCK, SMALL_BLOCKS),
-        };
+    /// When one of them cannot be written, or every such block is taken.
+    pub fn claim(registries: &[impl AsRef<Path>], slots: u16) -> io::Result<Self> {
         for registry in registries {
             fs::create_dir_all(registry)?;
             // Who can open what is in it can lock it.
             fs::set_permissions(registry, Permissions::from_mode(0o700))?;
         }
+        let (prefix, has, first, blocks) = kind(slots);
         for block in 0..blocks {
             let name = format!("{prefix}{block}");
             let locks = registries.iter().map(|registry| lock(&registry.as_ref().join(&name)));
             // With none where any is another's; what was locked before that is let go.
             if let Some(locks) = locks.collect::<io::Result<Option<Vec<Lock>>>>()? {
-                return Ok(Self { base: first + block * size, block, _locks: locks });
+                let base = first + block * u32::from(has) * PER_SLOT;
+                return Ok(Self { base, slots: has, _locks: locks });
             }
         }
-        Err(io::Error::other(format!("{blocks} {kind} run on this host already; stop one with `levee down`")))
+        let why = format!("{blocks} for up to {} labels run here already; stop one: `levee down`", has - 1);
+        Err(io::Error::other(why))
     }
 
-    /// A server's first block, without claiming it: for showing what would be done.
-    pub fn first() -> Self {
-        Self { base: BASE, block: 0, _locks: Vec::new() }
+    /// The first block with these slots, without claiming it: for showing what would be done.
+    pub fn first(slots: u16) -> Self {
+        let (_, slots, base, _) = kind(slots);
+        Self { base, slots, _locks: Vec::new() }
     }
 
-    /// The number of the block: no two running wardens of a kind on a host have the same.
+    /// The number of the block: no two running wardens on a host have the same.
     pub fn block(&self) -> u32 {
-        self.block
+        (self.base - BASE) / PER_SLOT
     }
 
     /// The uid (and gid) of a process of this role, of what has this slot; of a role that is there once the slot counts for nothing. They are
@@ -133,10 +130,17 @@ impl Uids {
         self.compartment(slot) + SERVICE_UID
     }
 
-    /// The first of the [`PER_SLOT`] uids of the compartment in this slot (1 to 4,095; on a workstation 1).
+    /// The first of the [`PER_SLOT`] uids of the compartment in this slot, one of those claimed: any other's are another warden's.
     pub fn compartment(&self, slot: u16) -> u32 {
-        self.base + u32::from(slot & 0xfff) * PER_SLOT
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        self.base + u32::from(slot) * PER_SLOT
     }
+}
+
+/// The smallest blocks with slots 1 to `slots`, or the largest there are.
+fn kind(slots: u16) -> (&'static str, u16, u32, u32) {
+    let [.., largest] = BLOCKS;
+    BLOCKS.into_iter().find(|(_, has, ..)| slots < *has).unwrap_or(largest)
 }
 
 /// Locks a directory, the only thing that can be made among control groups too; none if somebody else has. It stays when nobody has it: of
@@ -152,18 +156,19 @@ fn lock(path: &Path) -> io::Result<Option<Lock>> {
 mod tests {
     use super::*;
 
-    const KINDS: [Place; 2] = [Place::Server, Place::Workstation];
+    /// A workstation, a server, and one for thousands of labels.
+    const KINDS: [u16; 3] = [1, 255, 256];
 
     #[test]
     fn two_wardens_have_different_uids_and_a_block_comes_back() {
-        for place in KINDS {
+        for slots in KINDS {
             let dir = tempfile::tempdir().unwrap();
-            let a = Uids::claim(&[dir.path()], place).unwrap();
-            let b = Uids::claim(&[dir.path()], place).unwrap();
+            let a = Uids::claim(&[dir.path()], slots).unwrap();
+            let b = Uids::claim(&[dir.path()], slots).unwrap();
             assert_ne!(a.of(Role::Tps, 0), b.of(Role::Tps, 0));
             let first = a.of(Role::Tps, 0);
             drop(a);
-            assert_eq!(Uids::claim(&[dir.path()], place).unwrap().of(Role::Tps, 0), first);
+            assert_eq!(Uids::claim(&[dir.path()], slots).unwrap().of(Role::Tps, 0), first);
         }
     }
 
@@ -171,40 +176,56 @@ mod tests {
     fn a_block_that_is_claimed_in_any_of_the_registries_is_not_taken() {
         let dir = tempfile::tempdir().unwrap();
         let [run, other_run, groups] = ["run", "other", "groups"].map(|name| dir.path().join(name));
-        for place in KINDS {
-            let one = Uids::claim(&[&run, &groups], place).unwrap();
-            let beside = Uids::claim(&[&other_run, &groups], place).unwrap();
-            assert_eq!([one.block(), beside.block()], [0, 1], "the groups are common");
+        for slots in KINDS {
+            let one = Uids::claim(&[&run, &groups], slots).unwrap();
+            let beside = Uids::claim(&[&other_run, &groups], slots).unwrap();
+            let (first, second) = (one.block(), beside.block());
+            assert_ne!(first, second, "the groups are common");
             drop(one);
             // The second's, whose place below its own /run is free.
-            assert_eq!(Uids::claim(&[&run, &groups], place).unwrap().block(), 0);
-            let _one = Uids::claim(&[&run], place).unwrap();
-            assert_eq!(Uids::claim(&[&groups, &run], place).unwrap().block(), 2);
+            assert_eq!(Uids::claim(&[&run, &groups], slots).unwrap().block(), first);
+            let _one = Uids::claim(&[&run], slots).unwrap();
+            let third = Uids::claim(&[&groups, &run], slots).unwrap().block();
+            assert!(![first, second].contains(&third));
         }
     }
 
     #[test]
-    fn servers_and_a_great_many_workstations_of_one_host_share_no_uid() {
+    fn every_server_and_workstation_that_a_host_has_room_for_has_its_own_uids() {
         let dir = tempfile::tempdir().unwrap();
-        let claim = |place| Uids::claim(&[dir.path()], place).unwrap();
-        let mut next = BASE;
-        for uids in (0..BLOCKS).map(|_| claim(Place::Server)).collect::<Vec<_>>() {
-            assert_eq!(uids.base, next);
-            next = uids.compartment(4095) + PER_SLOT;
+        let (mut held, mut taken) = (Vec::new(), Vec::new());
+        // (Of the workstations some, since each looks at all before it.)
+        for (slots, most) in [(4095, 5), (255, 16), (1, 200)] {
+            for _ in 0..most {
+                let uids = Uids::claim(&[dir.path()], slots).unwrap();
+                // The last process of ours, and the last uid of the last slot.
+                assert!(uids.place(8, 0xfff) < uids.compartment(1));
+                taken.push((uids.base, uids.compartment(slots) + PER_SLOT));
+                held.push(uids);
+            }
         }
-        for uids in (0..200).map(|_| claim(Place::Workstation)).collect::<Vec<_>>() {
-            assert_eq!(uids.base, next);
-            // The last process of ours that a workstation has, and the last uid in its session.
-            assert!(uids.logger(Some(1)) < uids.compartment(1));
-            next = uids.compartment(1) + PER_SLOT;
+        for slots in [4095, 255] {
+            let refused = Uids::claim(&[dir.path()], slots).unwrap_err().to_string();
+            assert!(refused.contains("stop one: `levee down`"), "{refused}");
         }
-        assert!(WORKSTATIONS.checked_add(SMALL_BLOCKS * SMALL_BLOCK).is_some(), "all blocks are uids");
+        taken.sort_unstable();
+        // One behind the other, from the first uid on.
+        assert!(taken.windows(2).all(|pair| pair[0].1 == pair[1].0), "{taken:?}");
+        assert_eq!(taken[0].0, BASE);
+        let ends = BLOCKS.map(|(_, has, first, blocks)| first + blocks * u32::from(has) * PER_SLOT);
+        assert_eq!(ends, [MAKERS, BASE + 6 * LOT, BASE + 5 * LOT]);
+    }
+
+    #[test]
+    #[should_panic(expected = "slot 256 of 256")]
+    fn a_slot_that_was_not_claimed_has_no_uids() {
+        Uids::first(255).compartment(256);
     }
 
     #[test]
     fn no_compartment_shares_a_uid_with_a_process_of_ours() {
         let dir = tempfile::tempdir().unwrap();
-        let uids = Uids::claim(&[dir.path()], Place::Server).unwrap();
+        let uids = Uids::claim(&[dir.path()], 4095).unwrap();
         use Role::{
             Channel, Copy, Frames, Fsd, Keyer, Layer, Mediator, Sessiond, Signer, Snapshot, Stack, Tpe, Tps,
             Vault, Witness,

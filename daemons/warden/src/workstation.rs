@@ -181,7 +181,7 @@ impl Workstation {
             Fatal::new(format!("read {}", path.display()), "it gives the server no address")
         })?;
         let lock = state::prepare(&options, "")?;
-        let uids = Uids::claim_on_this_host(Place::Workstation)?;
+        let uids = Uids::claim_on_this_host(1)?;
         let logs = own_logs(&uids, &options)?;
         let commands = outer::local(&options.run.join(state::TPE))
             .map_err(|e| Fatal::new("open the socket of levee-tpe's commands", e))?;

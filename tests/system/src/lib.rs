@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 /// The password of every user that [`World::new`] adds.
 pub const PASSWORD: &str = "correct horse battery staple";
 
-/// How many servers the tests of one program run at once: a host has uids for six, and the laboratory's tests want one.
+/// How many servers the tests of one program run at once: a host has uids for sixteen, and programs run beside each other.
 const SERVERS: usize = 4;
 
 /// How long to wait for uids that servers of another program have.

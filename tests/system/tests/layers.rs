@@ -13,9 +13,29 @@ fn site(name: &str) -> String {
     let site = SITE.replace("\"harbour\"", &format!("\"{name}\""));
     let layered = site.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
     assert_ne!(layered, site, "the example site names the key");
-    // IPv6 without; `calls.rs` has IPv4.
-    layered.replace("\"10.77.0.1\"", "\"fd77::1\"")
+    // IPv6 without; `calls.rs` has IPv4. Both within.
+    layered
+        .replace("\"10.77.0.1\"", "\"fd77::1\"")
+        .replacen("inner-address = \"10.80.0.1\"", "inner-address = [\"10.80.0.1\", \"fd80::1\"]", 1)
+        .replacen("inner-pool = \"10.80.1.0/24\"", "inner-pool = [\"10.80.1.0/24\", \"fd81::/64\"]", 1)
 }
+
+/// Writes a document by IPv6 and reads it, in segments as long as the path's MTU lets them be, and prints that MTU and the longest
+/// segments sent and received (`struct tcp_info`).
+const LONGEST: &str = r#"
+import http.client, socket, struct
+document = b"x" * 20000
+server = http.client.HTTPConnection("[fd80::1]", timeout=20)
+for method, body in ("PUT", document), ("GET", None):
+    server.request(method, "/own/long", body, {"Host": "www.harbour.example"})
+    answer = server.getresponse()
+    assert answer.status in (200, 201), answer.status
+    read = answer.read()
+    connection = server.sock
+assert read == document
+told = struct.unpack("8B24I", connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104))
+print(told[8 + 13], told[8 + 2], told[8 + 3])
+"#;
 
 /// Everything that passes at a workstation's link.
 struct Onlooker {
@@ -268,8 +288,10 @@ fn with_two_layers_an_onlooker_sees_the_second_alone_and_without_either_end_noth
         world.fetch("ws1", PAGE).ok().contains("<title>SECRET//NATO,MED</title>"),
         "the page of its label"
     );
-    // The longest inner packet passes both ways, and one more octet is no packet of this interface.
+    // The longest inner packet passes both ways, also by IPv6, and one more octet is no packet of this interface.
     assert!(world.run("ws1", &["ip", "-o", "link", "show", "levee0"]).ok().contains("mtu 1280 "));
+    // (Of 1,280 octets are 40 IPv6's and 32 TCP's.)
+    assert_eq!(world.run("ws1", &["python3", "-c", LONGEST]).ok(), "1280 1208 1208\n");
     // The two are two, by what runs.
     let (file, state) = (world.path("site.toml"), world.path("state"));
     let said = world.levee(&["check", &text(&file), "--state", &text(&state)]).ok();

@@ -68,7 +68,7 @@ fn as_measured(prices: &str, told: &Value) {
 fn measure(world: &World) -> String {
     let mut study = STUDY.replace("blocks = 12\nseconds = 0.3", "blocks = 8\nseconds = 0.2");
     assert_ne!(study, STUDY);
-    // Nobody asks for this one here, and each has a server: a host has uids for six, with those of other tests.
+    // Nobody asks for this one here, and each has a server.
     let arm = study.find("[[arm]]\nname = \"aes-128-gcm\"").expect("an arm");
     let next = study[arm + 1..].find("[[arm]]").expect("the next");
     study.replace_range(arm..=arm + next, "");

@@ -247,6 +247,12 @@ impl Site {
         &self.partitions
     }
 
+    /// How many slots labels that run at once and partitions have together, from 1 to [`MAX_SLOTS`]: the labels' first.
+    pub fn all_slots(&self) -> u16 {
+        let partitions = u16::try_from(self.partitions.len()).unwrap_or(MAX_SLOTS);
+        self.server.slots().saturating_add(partitions).min(MAX_SLOTS)
+    }
+
     /// The networks of two partitions, in the file's order.
     pub fn links(&self) -> &[Link] {
         &self.links
