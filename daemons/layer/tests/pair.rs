@@ -2,6 +2,8 @@
 
 #[path = "pair/certificates.rs"]
 mod certificates;
+#[path = "pair/other.rs"]
+mod other;
 
 use levee_layer::carried::{Carried, Flow, LONGEST, NEEDED};
 use levee_layer::crypto::{Believed, Client, Own, Reset};
