@@ -111,8 +111,8 @@ impl Mediation {
         let (arguments, network) = (["--most", &most], self.network.as_ref().map(Network::ns));
         let process = Process::start_as::<MediatorPart>(Start { arguments: &arguments, network, ..start })
             .map_err(|e| failed(&e))?;
-        // The one end goes into the compartment, and so is of its network.
-        let pair = compartment_network.make(Channel::pair).map_err(|e| failed(&e))?;
+        // The one end goes into the compartment, and so is of its network. All that somebody has may end in one moment.
+        let pair = compartment_network.make(Channel::pair_with_room).map_err(|e| failed(&e))?;
         let (ours, theirs) = pair.map_err(|e| failed(&e))?;
         let log = logs.end("handoff", uids.service(slot), true).map_err(|e| failed(&e))?;
         compartment.mediate(self.servers(), ours, log.as_fd()).map_err(|e| failed(&e))?;

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    sockopt::set_socket_send_buffer_size_force,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,6 +15,10 @@ use crate::room::Room;
 
 /// The most descriptors one message may carry.
 pub const MAX_FDS: usize = 16;
+
+/// What may be under way in each direction of a pair with room, as the kernel counts it, which gives twice as much as it is asked for. A small message
+/// counts as 768 octets: so these are 43,000 of them, where any other pair takes 278.
+const ROOM: usize = 16 << 20;
 
 /// Why a message could not be sent.
 #[derive(Debug)]
@@ -90,6 +95,16 @@ impl Channel {
     pub fn pair() -> io::Result<(Self, Self)> {
         let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self(a), Self(b)))
+    }
+
+    /// As [`Channel::pair`], where each may have to say something about many thousands before the other reads any of it. What is under way counts as
+    /// the sender's memory. It is made by who may (capabilities(7), CAP_NET_ADMIN).
+    pub fn pair_with_room() -> io::Result<(Self, Self)> {
+        let (a, b) = Self::pair()?;
+        for end in [&a, &b] {
+            set_socket_send_buffer_size_force(end, ROOM)?;
+        }
+        Ok((a, b))
     }
 
     /// Takes over a descriptor that was inherited or received.
@@ -276,6 +291,20 @@ mod tests {
         assert!(matches!(b.recv::<u8>(), Err(RecvError::Malformed)));
         assert!(matches!(b.try_recv::<u8>(), Err(RecvError::Empty)));
         assert_eq!(room::kept(), (true, 1));
+    }
+
+    #[test]
+    fn in_a_pair_with_room_something_about_each_of_twenty_thousand_is_said_before_anybody_reads() {
+        let (a, b) = Channel::pair_with_room().unwrap();
+        let (reader, _writer) = io::pipe().unwrap();
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            (0..20_000u32).for_each(|number| from.try_send(&number).unwrap());
+            from.try_send_with(&20_000u32, &[reader.as_fd()]).unwrap();
+            for number in 0..=20_000 {
+                let received = to.try_recv::<u32>().unwrap();
+                assert_eq!((received.message, received.fds.len()), (number, usize::from(number == 20_000)));
+            }
+        }
     }
 
     #[test]
