@@ -3,6 +3,7 @@
 use crate::audit::Weight;
 use crate::convert;
 use crate::daemon::Daemon;
+use crate::rates::Whose;
 use crate::vaults::MEDIATOR;
 use levee_daemon::{Fatal, TURN};
 use levee_ipc::Channel;
@@ -103,7 +104,7 @@ impl Daemon {
         };
         match granted {
             Some(_) if !self.keeps_pace(client, from) => {
-                let what = "connections beyond the rate of one session or host";
+                let what = "connections beyond the rate of one person or host";
                 self.counts.add_many(what, 1, self.clock.now());
                 self.answer_mediator(label, SessiondToMediator::Refuse(ticket));
             }
@@ -122,8 +123,16 @@ impl Daemon {
     }
 
     fn keeps_pace(&mut self, client: &mediator::Client, from: SocketAddr) -> bool {
-        let a_second = self.site.limits().connections;
-        self.rates.take(client, from.ip(), a_second, self.clock.now())
+        let (a_second, now) = (self.site.limits().connections, self.clock.now());
+        match client {
+            mediator::Client::Session(id) => {
+                let whose = self.machine.live(*id);
+                whose.is_some_and(|shown| self.rates.take(Whose::Person(&shown.user), a_second, now))
+            }
+            mediator::Client::Network(interface) => {
+                self.rates.take(Whose::Host(interface, from.ip()), a_second, now)
+            }
+        }
     }
 
     /// The one place where a connection is passed on: it consumes the grant, which is in the log if it is `recorded`.

@@ -225,7 +225,7 @@ fn a_mediator_that_is_silent_or_says_what_is_no_message_is_killed_with_the_vault
 }
 
 #[test]
-fn one_session_has_so_many_connections_a_second_more_are_counted_and_not_written_and_others_have_theirs() {
+fn one_person_has_so_many_connections_a_second_more_are_counted_and_not_written_and_others_have_theirs() {
     let mut site = site();
     site.site = site.site.replace("[limits]\n", "[limits]\nconnections = 1\n");
     let world = World::start(site);
@@ -248,8 +248,35 @@ fn one_session_has_so_many_connections_a_second_more_are_counted_and_not_written
     // A host of a network has its own share.
     let host = || Who::Network("ship0".parse().unwrap());
     assert!(mediator.connect(host(), "shell", "192.168.7.9:5".parse().unwrap()));
-    let what = "connections beyond the rate of one session or host";
+    let what = "connections beyond the rate of one person or host";
     assert!(world.status().counters.contains(&(what.to_owned(), all - granted)));
+}
+
+#[test]
+fn a_person_has_no_more_connections_recorded_by_many_sessions_than_by_one() {
+    let mut site = site();
+    site.site = site.site.replace("[limits]\n", "[limits]\nconnections = 1\n");
+    let world = World::start(site);
+    let mediator = Mediator::attach(&world);
+    mediator.synced();
+    let (before, mut granted) = (Instant::now(), 0);
+    for _ in 0..4 {
+        let client = world.connect("ws1");
+        client.sign_on("ada", ADA);
+        client.ask(Request::Level(label(LABEL), None));
+        mediator.synced();
+        let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
+        let here = SocketAddr::new(opened.inner[0], 40_000);
+        let session = || Who::Session(opened.session);
+        granted += (0..20).filter(|_| mediator.connect(session(), "shell", here)).count() as u64;
+        client.ask(Request::Logout);
+        let SessiondToMediator::Close(id) = mediator.hear() else { panic!("the mediator is not told") };
+        mediator.0.send(&MediatorToSessiond::Closed(id)).unwrap();
+        assert!(matches!(client.next(), Some(Reply::LoggedOut)));
+    }
+    let at_most = 10 + before.elapsed().as_secs() + 1;
+    assert!((10..=at_most).contains(&granted), "{granted}, at most {at_most}");
+    assert_eq!(world.place.log().matches("\"action\":\"connect\"").count() as u64, granted);
 }
 
 #[test]

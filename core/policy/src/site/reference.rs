@@ -158,7 +158,7 @@ pub(super) const LIMITS: Section = Section {
             "connections",
             "1 to 100000",
             "50",
-            "Connections of one session, or one host of a single-level network, to mediated services in a second, and of all hosts of one network sixteen times as many; ten times as many at once. More are refused and counted.",
+            "Connections of one person, or one host of a single-level network, to mediated services in a second, and of all hosts of one network sixteen times as many; ten times as many at once. More are refused and counted.",
         ),
     ],
 };

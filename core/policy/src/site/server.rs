@@ -135,7 +135,7 @@ pub struct Limits {
     pub changes: u32,
     /// Files carried into or out of sessions that one person is given in a minute.
     pub carried: u32,
-    /// Mediated connections that one session is given in a second.
+    /// Mediated connections that one person is given in a second.
     pub connections: u32,
 }
 
