@@ -125,3 +125,89 @@ fn a_network_belongs_to_one_label_for_hosts_on_it_and_for_sessions() {
     let run = world.path("run");
     assert!(!mounts.contains(run.to_str().expect("UTF-8")), "something is left mounted in {}", run.display());
 }
+
+/// A host that a session reaches by UDP, which answers those who ask, and says how much it has noted.
+const ANSWERS: &str = r#"
+import socket
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 23)
+one.bind(("192.168.7.9", 514))
+noted = 0
+while True:
+    said, who = one.recvfrom(100)
+    noted += said == b"note"
+    if said == b"ask":
+        one.sendto(b"answer", who)
+    if said == b"noted":
+        one.sendto(b"%d" % noted, who)
+"#;
+
+/// Says a word to it from each port that it may have, and then much from the first one, of which it prints how much came.
+const FROM_EVERY_PORT: &str = r#"
+import socket, time
+first, host = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), ("192.168.7.9", 514)
+first.settimeout(5)
+first.sendto(b"note", host)
+for port in range(1024, 65536):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.bind(("", port))
+            one.sendto(b"x", host)
+        except OSError:
+            pass
+    if port % 200 == 0:
+        time.sleep(0.01)
+for _ in range(300):
+    first.sendto(b"note", host)
+    time.sleep(0.001)
+first.sendto(b"noted", host)
+print(first.recv(100).decode())
+"#;
+
+/// Asks it so many times, by another port each, and says how often it was answered.
+const ASKS: &str = r#"
+import socket
+answers = 0
+for _ in range(20):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.settimeout(0.3)
+        one.sendto(b"ask", ("192.168.7.9", 514))
+        try:
+            answers += one.recv(100) == b"answer"
+        except OSError:
+            pass
+print(answers)
+"#;
+
+#[test]
+fn who_speaks_to_a_host_from_every_port_leaves_others_at_the_label_some() {
+    let network = NETWORK.replace("\"SECRET\"", "\"CONFIDENTIAL//MED\"").replace(", \"fd07::1/64\"", "");
+    let network = network.replace("port = 8080, protocol = \"tcp\"", "port = 514, protocol = \"udp\"");
+    let mut world = World::new("nets-ports", &format!("{SITE}{network}"), &["ws1", "ws2", "ship"]);
+    let ship = world.namespace("ship");
+    world
+        .server_sh("ip", &["link", "add", "ship0", "type", "veth", "peer", "name", "eth0", "netns", &ship])
+        .ok();
+    world.outside("ship", "ip", &["address", "add", "192.168.7.9/24", "dev", "eth0"]).ok();
+    world.outside("ship", "ip", &["link", "set", "eth0", "up"]).ok();
+    world.start_server();
+    let net = format!("--net=/run/netns/{ship}");
+    let mut host = Command::new("nsenter");
+    let host = host.args([&net, "python3", "-c", ANSWERS]).stdin(Stdio::null());
+    let _host = Ended(host.spawn().expect("start python3"));
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.start_workstation(workstation);
+        world.login(workstation, user).ok();
+        world.level(workstation, "CONFIDENTIAL//MED").ok();
+    }
+    let answers = || world.run("ws2", &["python3", "-c", ASKS]).ok();
+    eventually(Duration::from_secs(5), "the host answers", || answers() == "20\n");
+    let noted = world.run("ws1", &["python3", "-c", FROM_EVERY_PORT]).ok();
+    assert_eq!(noted, "301\n", "what it had begun before goes on, though nobody answers");
+    // Another's port may be the same by chance, and is another then.
+    assert_eq!(answers(), "20\n", "somebody else at the label reaches the host");
+    let why = "dropped at ship0: more connections of one session than it may begin";
+    eventually(Duration::from_secs(5), "what was too much is counted", || {
+        world.status().to_string().contains(why)
+    });
+}

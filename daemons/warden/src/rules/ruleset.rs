@@ -104,6 +104,7 @@ impl Ruleset {
             Reason::Host => "host",
             Reason::Own => "own",
             Reason::Options => "options",
+            Reason::Many => "many",
         };
         format!("n{index}_{reason}")
     }
@@ -133,11 +134,14 @@ pub enum Reason {
     Own,
     /// Either way, with options in its header (hop-by-hop ones, in IPv6): a label is one, and a network of one label has none in its packets.
     Options,
+    /// From a session, to a host: a connection beyond those that it may begin.
+    Many,
 }
 
 impl Reason {
     /// All of them.
-    pub(super) const ALL: [Self; 5] = [Self::Service, Self::Through, Self::Host, Self::Own, Self::Options];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Service, Self::Through, Self::Host, Self::Own, Self::Options, Self::Many];
 
     /// In words, for operators.
     pub fn as_str(self) -> &'static str {
@@ -147,6 +151,7 @@ impl Reason {
             Self::Host => "no listed host",
             Self::Own => "a program of the compartment",
             Self::Options => "options, such as a label",
+            Self::Many => "more connections of one session than it may begin",
         }
     }
 }

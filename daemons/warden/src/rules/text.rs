@@ -18,6 +18,14 @@ pub(super) const NEIGHBOURS: &str =
 /// How long a network's host is known that says nothing new: longer than Linux remembers it once its table is a part full.
 pub(super) const KNOWN: &str = "5m";
 
+/// How many connections to hosts of a network one session may begin. All sessions of a label leave by the 64,512 ports of one address, of which Linux
+/// keeps each for up to two minutes when nothing more is said (nf_conntrack-sysctl.rst); and the table in which they are has 262,144 entries on a large
+/// host. It goes by what is begun and not by what there is, since what is left of one session would count against whoever has its address next. What is
+/// not answered is new for as long as it goes on; its first packet alone is not confirmed yet.
+const OF_ONE_SESSION: &str = "50/second burst 4096 packets";
+/// Nobody needs longer until all of that is there again.
+const FORGOTTEN: &str = "2m";
+
 impl Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.requests(f)?;
@@ -156,9 +164,24 @@ impl Ruleset {
 
     /// What passes between sessions and hosts.
     fn forwarded_to_hosts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.each(f, |text, index, _| {
+            for (ip, addresses) in [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")] {
+                let _ = writeln!(
+                    text,
+                    "  set n{index}_of_{ip} {{ type {addresses}; size 65535; flags dynamic,timeout; timeout {FORGOTTEN}; }}"
+                );
+            }
+        })?;
         writeln!(f, "  chain forward {{\n    type filter hook forward priority filter; policy drop;")?;
         self.each(f, |text, index, edge| {
-            let name = &edge.interface;
+            let (name, many) = (&edge.interface, Self::counter(index, Reason::Many));
+            for ip in ["ip", "ip6"] {
+                let _ = writeln!(
+                    text,
+                    "    iifname \"{TUNNEL}\" oifname \"{name}\" ct state new ct status & confirmed == 0 update @n{index}_of_{ip} {{ {ip} saddr limit rate over \
+                     {OF_ONE_SESSION} }} counter name {many} drop"
+                );
+            }
             for host in &edge.hosts {
                 let ip = family(host.address);
                 for pool in self.pools.iter().filter(|pool| pool.addr().is_ipv4() == host.address.is_ipv4()) {
