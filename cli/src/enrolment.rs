@@ -596,7 +596,9 @@ fn report(written: &Written, json: bool) -> Result<(), String> {
         return output::raw(&format!("{}\n", serde_json::json!({ "written": written })));
     }
     if written.is_empty() {
-        return output::said("nothing is missing; --force makes it anew\n");
+        return output::said(
+            "nothing is missing; `levee check SITE --state DIR` says whether it still fits the site file\n",
+        );
     }
     output::said(&written.iter().map(|path| format!("{}\n", path.display())).collect::<String>())
 }

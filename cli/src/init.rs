@@ -229,7 +229,7 @@ impl Answers {
             "# A levee site. `levee check` says whether it is sound, `levee check --explain KEY` what a key means.\n\
              # What is read at the start counts until the next: after a change, `levee down` and `levee up`.\n\n\
              [site]\nname = {name}\n\n\
-             [labels]\nlevels = [{levels}] # lowest first\ncategories = [] # compartments of the levels, such as \"MED\": a label is then SECRET//MED\n\n\
+             [labels]\nlevels = [{levels}] # lowest first\ncategories = [] # what is kept apart within a level, such as \"MED\": a label is then SECRET//MED\n\n\
              [server]\nname = {server} # in its certificate\naddresses = [{address}] # where workstations find it\n\
              inner-address = \"{inner}.0.1\" # at every label, the services of that label answer here\n\
              inner-pool = \"{inner}.1.0/24\" # sessions' own addresses\n\
@@ -273,8 +273,9 @@ impl Answers {
                 "levee up {path}{elsewhere}                 (let 7443/tcp, 500/udp and 4500/udp in)"
             )),
             Some(format!(
-                "copy {} to {host}, as /etc/levee/workstation (there: mkdir -p /etc/levee); move {} off this host",
+                "copy {} to {host}, as /etc/levee/workstation (there: mkdir -p /etc/levee){}; move {} off this host",
                 state.join("hosts").join(host).display(),
+                if self.workstations.len() > 1 { ", and each other workstation's there" } else { "" },
                 state.join("auditor/auditor.key").display()
             )),
         ];

@@ -133,6 +133,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         let layer = format!("have another follow it: levee enrol rotate SITE layer {name}");
         found.look(site, &bundle.join("layer/chain.pem"), &Ask::Dated, &layer);
     }
+    found.warnings.extend(of_nobody(site, state));
     found.warnings.extend(crate::enrol::rotate::unfinished(state).iter().map(|path| {
         format!(
             "{}: a rotation was begun and never ended: `levee enrol rotate` again destroys what is left",
@@ -159,6 +160,20 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     found.warnings.extend(channels(site, state));
     found.warnings.extend(without_seed(site, state));
     found
+}
+
+/// Bundles of hosts that the site does not have, or has no more.
+fn of_nobody<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String> + 'a {
+    let bundles = std::fs::read_dir(state.join("hosts")).into_iter().flatten().flatten();
+    let names = bundles.filter_map(|bundle| bundle.file_name().into_string().ok());
+    names.filter(|name| !site.hosts().any(|host| host.name().as_str() == name)).map(|name| {
+        let bundle = state.join("hosts").join(&name);
+        format!(
+            "the site has no host {}, and {} has its keys: levee enrol revoke SITE says who is believed no more; then remove them",
+            crate::output::shown(&name),
+            bundle.display()
+        )
+    })
 }
 
 /// What of a state directory ends soon or has ended: certificates and revocation lists.

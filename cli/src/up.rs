@@ -418,6 +418,9 @@ fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<St
     if let Ok(site) = Site::parse(text) {
         if state.is_dir() {
             kept = crate::pin::hold(&site, state)?;
+            for unfit in crate::keys::findings(&site, state).unfit {
+                eprintln!("levee: warning: {}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy);
+            }
         }
         if let Some(unfit) = crate::roots::unfit(&site).first() {
             return Err(format!("{}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy));

@@ -134,6 +134,8 @@ pub fn completions(shell: Shell, command: &mut Command) -> String {
 /// # Errors
 /// A file could not be written.
 pub fn man(command: Command, directory: &Path) -> std::io::Result<()> {
+    // It has its own section on them.
+    let command = command.after_help(clap::builder::Resettable::Reset);
     clap_mangen::generate_to(command, directory)?;
     let path = directory.join("levee-tpe.1");
     let mut page = std::fs::read_to_string(&path)?;

@@ -203,7 +203,9 @@ fn who_speaks_to_a_host_from_every_port_leaves_others_at_the_label_some() {
     let answers = || world.run("ws2", &["python3", "-c", ASKS]).ok();
     eventually(Duration::from_secs(5), "the host answers", || answers() == "20\n");
     let noted = world.run("ws1", &["python3", "-c", FROM_EVERY_PORT]).ok();
-    assert_eq!(noted, "301\n", "what it had begun before goes on, though nobody answers");
+    // (Some are lost on a slow host. By the rule it would be fewer than a hundred.)
+    let noted: u32 = noted.trim().parse().expect("a number");
+    assert!(noted > 200, "what it had begun before goes on, though nobody answers: {noted} of 301");
     // Another's port may be the same by chance, and is another then.
     assert_eq!(answers(), "20\n", "somebody else at the label reaches the host");
     let why = "dropped at ship0: more connections of one session than it may begin";

@@ -117,6 +117,7 @@ http {{
 {writing}        }}
         location /below/ {{
             autoindex on;
+            log_not_found off;
 {trying}        }}
         location @full {{
             internal;
@@ -139,7 +140,9 @@ fn page(service: &Served) -> String {
     let label = service.label.as_str();
     let one = |label: &LabelName| {
         let directory = label.file_name();
-        format!("<h2>{label} (read-only)</h2>\n<!--# include virtual=\"/below/{directory}/\" -->\n")
+        format!(
+            "<h2>{label} (read-only)</h2>\n<!--# include virtual=\"/below/{directory}/\" stub=\"none\" -->\n"
+        )
     };
     let below: String = service.below.iter().map(one).collect();
     let more = if service.more {
@@ -149,6 +152,7 @@ fn page(service: &Served) -> String {
     };
     format!(
         "<!doctype html>\n<html><head><meta charset=\"utf-8\"><title>{label}</title></head>\n<body>\n\
+         <!--# block name=\"none\" --><p>no documents yet</p><!--# endblock -->\n\
          <h1>{label}</h1>\n<h2>{label}</h2>\n<!--# include virtual=\"/own/\" -->\n{below}{more}</body></html>\n"
     )
 }
