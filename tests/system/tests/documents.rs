@@ -34,7 +34,11 @@ fn a_document_written_low_is_read_high_and_cannot_be_changed_there() {
     eventually(Duration::from_secs(1), "the document is with the high label", || {
         get(&world, &path).out == "high water at nine"
     });
-    assert!(get(&world, "/").ok().contains("tide"), "the page lists it");
+    let page = get(&world, "/").ok();
+    assert!(page.contains("tide"), "the page lists it");
+    // Of the ten other labels below nobody has written anything.
+    let nothing = "(read-only)</h2>\n<p>no documents yet</p>";
+    assert_eq!((page.matches(nothing).count(), page.contains("404")), (10, false), "{page}");
     put(&world, &path, "never").refused();
     put(&world, "/own/secret", "stays here").ok();
     world.level("ws1", LOW).ok();
