@@ -23,8 +23,7 @@ use crate::site;
 /// Exit code 0: sound. 1: it has problems, keys do not fit, or it claims two layers that share what makes them one. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// The site file; `-` for standard input
-    #[arg(required_unless_present = "explain")]
+    /// The site file; `-` for standard input [default: that of the server that runs here, or else /etc/levee/site.toml]
     site: Option<PathBuf>,
     /// Say instead what a table or key of site files means: `server`, `grace`, `user.clearance`; or `all`
     #[arg(long, value_name = "KEY", conflicts_with_all = ["site", "state", "json"])]
@@ -106,12 +105,11 @@ struct Answer<'a> {
 impl Check {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let Some(site) = &self.site else {
-            let name = self.explain.as_deref().unwrap_or("all");
+        if let Some(name) = &self.explain {
             let text = if self.markdown { Ok(explain::markdown()) } else { explain::explain(name) };
             return output::exit(text.and_then(|text| output::print(&text)).map(|()| ExitCode::SUCCESS));
-        };
-        output::exit(self.answer(site))
+        }
+        output::exit(self.answer(&self.site.clone().unwrap_or_else(crate::words::usual)))
     }
 
     fn layers(&self, site: &Site) -> Vec<Line> {

@@ -29,7 +29,7 @@ const LEVEE: [Section; 6] = [
                 "Commands that ask a running server, or read what it has written, need no SITE: they find the only one of this host, or \
                  the one that is said so.",
             ),
-            ("LABEL", "In any case, with its categories in any order."),
+            ("LABEL", "In any case, with its categories in any order; in a site file as `[labels]` has it."),
         ],
     ),
     (

@@ -34,8 +34,8 @@ pub struct Why {
 /// Print who may have sessions where, and at which labels
 #[derive(Debug, clap::Args)]
 pub struct Matrix {
-    /// The site file
-    site: PathBuf,
+    /// The site file [default: that of the server that runs here, or else /etc/levee/site.toml]
+    site: Option<PathBuf>,
     /// One person alone
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -107,7 +107,7 @@ impl Matrix {
     }
 
     fn answer(&self) -> Result<ExitCode, String> {
-        let site = site::read(&self.site)?;
+        let site = site::read(&self.site.clone().unwrap_or_else(crate::words::usual))?;
         let users = site.users().map(|user| user.name().as_str());
         let user = self.user.as_deref().map(|name| named(name, "user", UserName::new, users)).transpose()?;
         let hosts = site.hosts().map(|host| host.name().as_str());

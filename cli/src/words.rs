@@ -64,7 +64,7 @@ fn sessions() -> Vec<String> {
 }
 
 /// The site file that commands of a running server mean.
-fn usual() -> PathBuf {
+pub fn usual() -> PathBuf {
     let run = Which { run: None }.run();
     run.and_then(|run| Running::of(&run))
         .map_or_else(|_| "/etc/levee/site.toml".into(), |server| server.config)
