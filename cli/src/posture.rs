@@ -4,14 +4,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use levee_ipc::operator::{self, Answer};
-use levee_policy::{PostureName, site};
 
 use crate::audit;
 use crate::operator::Which;
 use crate::output;
-use crate::status::postures;
+use crate::status::{posture_views, postures};
 
 mod plan;
+mod what;
+
+use what::What;
 
 /// Change what the tunnels of a running server must have and who may have sessions, or show it
 #[derive(Debug, clap::Args)]
@@ -50,8 +52,8 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Set {
-    /// The posture, as the site file names it; `default` ends all of them
-    posture: String,
+    #[command(flatten)]
+    what: What,
     /// For so long, from 1s to 999h; else until another is set, restarts or not
     #[arg(long = "for", value_name = "TIME", value_parser = time)]
     lasting: Option<Duration>,
@@ -90,22 +92,18 @@ impl Posture {
 
 impl Set {
     fn run(&self) -> Result<ExitCode, String> {
-        let shown = output::shown(&self.posture);
-        let name = match self.posture.as_str() {
-            site::Posture::DEFAULT if self.lasting.is_some() => {
-                return Err("`default` has no end: it is what is so when every posture has ended".to_owned());
-            }
-            site::Posture::DEFAULT => None,
-            name => Some(PostureName::new(name).map_err(|e| format!("{shown}: {e}"))?),
-        };
+        let what = self.what.placed()?;
+        if what.posture.is_none() && self.lasting.is_some() {
+            return Err("`default` has no end: it is what is so when every posture has ended".to_owned());
+        }
         let seconds = self.lasting.map(|lasting| lasting.as_secs());
-        let wish = operator::Posture { name, seconds, reason: self.reason.clone() };
+        let wish = operator::Posture { what: what.clone(), seconds, reason: self.reason.clone() };
         let began = Instant::now();
         match self.which.ask(&operator::Command::Posture(wish))? {
             Answer::Ended => {
                 let took = began.elapsed().as_secs_f64();
                 output::said(&format!(
-                    "posture {shown}: no tunnel has keys from before and no session is left that it does not allow, after {took:.1} s\n"
+                    "posture {what}: no tunnel has keys from before and no session is left that it does not allow, after {took:.1} s\n"
                 ))?;
                 Ok(ExitCode::SUCCESS)
             }
@@ -118,7 +116,7 @@ impl Set {
 fn show(which: &Which, json: bool) -> Result<ExitCode, String> {
     let status = which.status()?;
     if json {
-        output::json(&status.postures)?;
+        output::json(&posture_views(&status))?;
     } else {
         output::print(&postures(&status))?;
     }

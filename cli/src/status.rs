@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Carriage, Cipher, SaReport};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
-use levee_policy::LabelName;
 use levee_policy::site::Mode;
+use levee_policy::{LabelName, RangeName};
 use serde::Serialize;
 
 use crate::cost;
@@ -50,11 +50,21 @@ pub struct View<'a> {
     steering: BTreeMap<&'a str, u64>,
     alarms: &'a [String],
     audit_records: u64,
-    /// The postures in force: where they share a label, the last counts.
-    postures: &'a [InForce],
+    /// What is in force: the last that has a label counts there.
+    postures: Vec<PostureView<'a>>,
     moving: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     federation: Option<&'a FederationStatus>,
+}
+
+/// What is in force, and where.
+#[derive(Serialize)]
+pub struct PostureView<'a> {
+    /// The posture, or `default`.
+    name: &'a str,
+    /// None: at all labels that it is for.
+    ranges: Option<&'a [RangeName]>,
+    left_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -252,7 +262,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
         steering: map(&status.steering),
         alarms: &status.alarms,
         audit_records: status.audit_records,
-        postures: &status.postures,
+        postures: posture_views(status),
         moving: status.moving,
         federation: status.federation.as_ref(),
     }
@@ -365,11 +375,22 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
     table(&heading, rows.collect())
 }
 
+/// What is in force, as JSON has it.
+pub fn posture_views(status: &ServerStatus) -> Vec<PostureView<'_>> {
+    let all = status.postures.iter();
+    all.map(|InForce { what, left_ms }| PostureView {
+        name: what.name(),
+        ranges: what.labels.as_deref(),
+        left_ms: *left_ms,
+    })
+    .collect()
+}
+
 /// What is in force, a line each.
 pub fn postures(status: &ServerStatus) -> String {
     let line = |one: &InForce| {
         let left = one.left_ms.map_or_else(String::new, |left| format!(", {} s more", left / 1_000));
-        format!("  {}{left}\n", one.name)
+        format!("  {}{left}\n", one.what)
     };
     let mut out: String = status.postures.iter().map(line).collect();
     if out.is_empty() {

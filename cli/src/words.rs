@@ -41,6 +41,8 @@ enum Kind {
     Partitions,
     /// Postures
     Postures,
+    /// Labels, and behind two dots the upper ends of a range
+    Ranges,
     /// Sessions that are open
     Sessions,
 }
@@ -78,6 +80,12 @@ fn names(kind: Kind, site: &Site, start: &str) -> Vec<String> {
     let all = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
     match kind {
         Kind::Labels => labels(site, start),
+        Kind::Ranges => match start.split_once("..") {
+            None => labels(site, start),
+            Some((low, high)) => {
+                labels(site, high).into_iter().map(|high| format!("{low}..{high}")).collect()
+            }
+        },
         Kind::Users => all(&mut site.users().map(|user| user.name().as_str())),
         Kind::Hosts => all(&mut site.hosts().map(|host| host.name().as_str())),
         Kind::Services => all(&mut site.services().map(|service| service.name().as_str())),
@@ -143,6 +151,7 @@ _levee-names() {
         "audit show --user") kind=users ;;
         "audit show --host") kind=hosts ;;
         "audit show --label") kind=labels ;;
+        "posture "*" --labels") kind=ranges ;;
         "matrix "*" --user") kind=users site=(--site "${before[1]}") ;;
         "matrix "*" --host") kind=hosts site=(--site "${before[1]}") ;;
     esac
@@ -150,7 +159,7 @@ _levee-names() {
         "log " | "exec " | "put ") kind=labels ;;
         "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
         "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
-        "posture set" | "posture plan") [[ ${#before[@]} == 2 ]] && kind=postures ;;
+        "posture set" | "posture plan") [[ -z $kind && ${#before[@]} == 2 ]] && kind=postures ;;
         "access show") [[ ${#before[@]} == 2 ]] && kind=labels ;;
         "access allow" | "access deny") case ${#before[@]} in 2) kind=users ;; 3) kind=services ;; 4) kind=labels ;; esac ;;
         "service test") case ${#before[@]} in 2) kind=services ;; 3) kind=labels ;; esac ;;
@@ -177,6 +186,8 @@ for option in user host label
     complete -c levee -n "__fish_seen_subcommand_from audit; and __fish_seen_subcommand_from show" -l $option -x \
         -a "(levee words "$option"s --start=(commandline -ct) 2>/dev/null)"
 end
+complete -c levee -n "__fish_seen_subcommand_from posture; and __fish_seen_subcommand_from set plan" -l labels -x \
+    -a "(levee words ranges --start=(commandline -ct) 2>/dev/null)"
 for option in user host
     complete -c levee -n "__fish_seen_subcommand_from matrix" -l $option -x -a "(levee words "$option"s --site (commandline -opc)[3] 2>/dev/null)"
 end
@@ -203,10 +214,11 @@ __levee_names "__fish_seen_subcommand_from service; and test (count (commandline
 "#;
 
 /// What zsh asks for an argument or an option that is described so, where it would offer files.
-pub const ZSH: [(&str, &str); 10] = [
+pub const ZSH: [(&str, &str); 11] = [
     ("--user=", "users"),
     ("--host=", "hosts"),
     ("--label=", "labels"),
+    ("*--labels=", "ranges"),
     ("label -- ", "labels"),
     ("user -- ", "users"),
     ("posture -- ", "postures"),

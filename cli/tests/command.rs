@@ -293,6 +293,8 @@ fn completions_come_for_every_shell() {
     bash_completes(&["sta"], "status");
     bash_completes(&["audit", "show", "--user", "ad"], "ada");
     bash_completes(&["audit", "show", "--label", "SECRET//N"], "SECRET//NATO");
+    bash_completes(&["posture", "set", "siege", "--labels", "SECRET//N"], "SECRET//NATO");
+    bash_completes(&["posture", "plan", "--labels", "CONFIDENTIAL..SECRET//N"], "CONFIDENTIAL..SECRET//NATO");
     bash_completes(&["matrix", "conf/small/site.toml", "--host", "ws"], "ws1");
     let offered = [
         ("sta", "status"),
@@ -303,6 +305,7 @@ fn completions_come_for_every_shell() {
         ("user disable ad", "ada"),
         ("enrol host conf/small/site.toml ws", "ws1"),
         ("posture set ", "default"),
+        ("posture set siege --labels SECRET//N", "SECRET//NATO"),
         ("audit show --user ad", "ada"),
         ("audit show --host ws", "ws1"),
         ("audit show --label SECRET//N", "SECRET//NATO"),

@@ -3,22 +3,24 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use levee_ipc::operator::{Priced, ServerStatus, SessionStatus};
-use levee_policy::site::{self, Cipher, Exchanges, Keying, Site, VaultKind};
-use levee_policy::{LabelName, PostureName};
+use levee_ipc::operator::{InForce, Priced, ServerStatus, SessionStatus};
+use levee_policy::LabelName;
+use levee_policy::site::{self, Cipher, Exchanges, Keying, Placed, Site, VaultKind};
 use levee_prices::Carried;
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
+use super::what::What;
 use crate::operator::Which;
 use crate::output::table;
-use crate::output::{self, shown, some_milliseconds};
+use crate::output::{self, some_milliseconds};
 use crate::running::Running;
 
 /// Show which sessions a posture would end or give new keys, and by which ciphers; nothing is changed
 #[derive(Debug, clap::Args)]
 pub struct PosturePlan {
-    /// The posture, as the site file names it; `default` ends all of them
-    posture: String,
+    #[command(flatten)]
+    what: What,
     #[command(flatten)]
     which: Which,
     /// Print JSON
@@ -29,7 +31,8 @@ pub struct PosturePlan {
 /// What would change.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Planned {
-    posture: String,
+    #[serde(flatten, serialize_with = "placed")]
+    what: Placed,
     /// Whether another change is under way: until it is over the server takes none.
     moving: bool,
     /// How long workstations would have to follow, in milliseconds.
@@ -38,6 +41,14 @@ struct Planned {
     sessions: Vec<SessionPlan>,
     /// Sessions that the server did not list.
     more: u64,
+}
+
+/// The posture's name, or `default`, and at which labels; none: at all that it is for.
+fn placed<S: Serializer>(what: &Placed, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_map(Some(2))?;
+    fields.serialize_entry("posture", what.name())?;
+    fields.serialize_entry("ranges", &what.labels)?;
+    fields.end()
 }
 
 /// A label that runs.
@@ -117,7 +128,7 @@ impl PosturePlan {
             let file = file.display();
             return Err(format!("{file} is of site {}, and the server of {}", site.name(), status.site));
         }
-        let planned = plan(&site, &status, &self.which.prices()?, &self.posture)?;
+        let planned = plan(&site, &status, &self.which.prices()?, &self.what.placed()?)?;
         if self.json {
             output::json(&planned)?;
         } else {
@@ -127,15 +138,15 @@ impl PosturePlan {
     }
 }
 
-/// What a site says while these postures are in force, the last over those before it.
+/// What a site says while these postures are in force, the last over those before it; with what is left of each.
 struct Under<'a> {
     site: &'a Site,
-    in_force: Vec<PostureName>,
+    in_force: Vec<InForce>,
 }
 
 impl Under<'_> {
     fn posture(&self, label: &LabelName) -> Option<&site::Posture> {
-        self.site.posture_at(&self.site.label(label)?, self.in_force.iter())
+        self.site.posture_at(&self.site.label(label)?, self.in_force.iter().map(|one| &one.what))
     }
 
     fn ciphers(&self, label: &LabelName) -> Vec<Cipher> {
@@ -214,10 +225,14 @@ fn costs(
     (gigabyte(only, carried), gigabyte(cipher, carried.and_then(|_| moved())))
 }
 
-fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Result<Planned, String> {
-    let in_force: Vec<PostureName> = status.postures.iter().map(|one| one.name.clone()).collect();
-    let (after, follow) = after(site, &in_force, name)?;
-    let (now, then) = (Under { site, in_force }, Under { site, in_force: after });
+fn plan(site: &Site, status: &ServerStatus, priced: &Priced, what: &Placed) -> Result<Planned, String> {
+    // As the server does it. Nobody says here for how long.
+    let what = site.place(what)?;
+    let new = InForce { what: what.clone(), left_ms: None };
+    let after = site.with(status.postures.clone(), new, |one| (&one.what, one.left_ms));
+    let (now, then) = (Under { site, in_force: status.postures.clone() }, Under { site, in_force: after });
+    let posture = what.posture.as_ref().and_then(|name| site.posture(name));
+    let follow = posture.map_or(site::Posture::FOLLOW, site::Posture::follow);
     let compartments = status.compartments.iter().map(|compartment| &compartment.label);
     let labels: BTreeSet<&LabelName> =
         compartments.chain(status.sessions.iter().map(|session| &session.label)).collect();
@@ -245,7 +260,7 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, name: &str) -> Resu
         }
     });
     Ok(Planned {
-        posture: name.to_owned(),
+        what,
         moving: status.moving,
         follow_ms: u64::try_from(follow.as_millis()).unwrap_or(u64::MAX),
         more: status.session_count.saturating_sub(sessions.len() as u64),
@@ -301,24 +316,6 @@ fn follows(now: &[Cipher], then: &[Cipher], protected: bool) -> Outcome {
         _ if first || (protected && now.iter().all(|suite| then.contains(suite))) => Outcome::NewKeys,
         _ => Outcome::NewCipher,
     }
-}
-
-/// What would be in force, the last over those before it, and how long workstations would have: as the server does it.
-fn after(
-    site: &Site,
-    now: &[PostureName],
-    name: &str,
-) -> Result<(Vec<PostureName>, std::time::Duration), String> {
-    if name == site::Posture::DEFAULT {
-        return Ok((Vec::new(), site::Posture::FOLLOW));
-    }
-    let Some(posture) = site.postures().iter().find(|one| one.name().as_str() == name) else {
-        let all: Vec<&str> = site.postures().iter().map(|one| one.name().as_str()).collect();
-        let shown = shown(name);
-        return Err(format!("the site has no posture `{shown}`; it has: {} default", all.join(" ")));
-    };
-    let others = now.iter().filter(|one| *one != posture.name()).cloned();
-    Ok((others.chain([posture.name().clone()]).collect(), posture.follow()))
 }
 
 fn seconds(microseconds: Option<u64>) -> String {
@@ -379,7 +376,7 @@ impl Planned {
         let heading = ["SESSION", "USER", "HOST", "LABEL", "NOW", "THEN", "SECONDS A GB NOW/THEN"];
         let mut out = format!(
             "posture {}: what has to follow has {}.{} s, and ends where it does not\n\nlabels\n{}\nsessions\n{}",
-            self.posture,
+            self.what,
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
             table(
@@ -401,7 +398,6 @@ impl Planned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ipc::operator::InForce;
 
     const SITE: &str = concat!(
         include_str!("../../../conf/small/site.toml"),
@@ -447,9 +443,21 @@ agree = true
     }
 
     /// With prices of AES-256-GCM and ChaCha20-Poly1305.
-    fn of(status: &ServerStatus, name: &str) -> Result<Planned, String> {
+    fn of(status: &ServerStatus, what: &str) -> Result<Planned, String> {
         let priced = crate::cost::tests::priced(status, Some(Carried::Each));
-        plan(&Site::parse(SITE).unwrap(), status, &priced, name)
+        plan(&Site::parse(SITE).unwrap(), status, &priced, &placed(what))
+    }
+
+    /// A posture, or one `at` ranges.
+    fn placed(what: &str) -> Placed {
+        let (posture, ranges) = what.split_once(" at ").map_or((what, None), |(name, at)| (name, Some(at)));
+        let ranges = ranges.iter().flat_map(|ranges| ranges.split(" and "));
+        let labels: Vec<_> = ranges.map(|range| range.parse().unwrap()).collect();
+        What { posture: posture.to_owned(), labels }.placed().unwrap()
+    }
+
+    fn set(all: &[&str]) -> Vec<InForce> {
+        all.iter().map(|what| InForce { what: placed(what), left_ms: None }).collect()
     }
 
     fn outcome(status: &ServerStatus, name: &str) -> Outcome {
@@ -486,7 +494,7 @@ agree = true
         assert!(!even.labels[0].agree && even.labels[0].vault_stays);
         assert_eq!((outcome(&status, "two"), costs("two")), (Outcome::NewKeys, (aes, None)));
         assert!(two.render().contains("two stacks instead"), "{}", two.render());
-        status.postures = vec![InForce { name: "siege".parse().unwrap(), left_ms: None }];
+        status.postures = set(&["siege"]);
         assert_eq!(outcome(&status, "siege"), Outcome::Stays);
         assert_eq!(outcome(&status, "default"), Outcome::NewKeys);
         status.vaults[0].1.sas.clear();
@@ -504,12 +512,71 @@ agree = true
             (row.off, row.restarts, row.changes, planned.sessions[0].outcome)
         };
         assert_eq!(quiet(&status), (vec!["web".to_owned()], true, false, Outcome::Stays));
-        status.postures = vec![InForce { name: "quiet".parse().unwrap(), left_ms: None }];
+        status.postures = set(&["quiet"]);
         assert_eq!(quiet(&status), (vec!["web".to_owned()], false, false, Outcome::Stays));
         for (user, expected) in [("ada", Outcome::NotAllowed), ("mia", Outcome::Stays)] {
             status.sessions[0].user = user.parse().unwrap();
             status.postures.clear();
             assert_eq!(outcome(&status, "few"), expected, "{user}");
         }
+    }
+
+    #[test]
+    fn a_posture_that_is_planned_for_some_labels_changes_sessions_there_alone() {
+        let mut status = status();
+        const ALL: &str = "CONFIDENTIAL..SECRET//NATO,MED";
+        for (in_force, what, expected) in [
+            (&[][..], "siege at SECRET//NATO,MED", Outcome::NewCipher),
+            (&[], &format!("siege at UNCLASSIFIED and {ALL}"), Outcome::NewCipher),
+            (&[], "siege at UNCLASSIFIED", Outcome::Stays),
+            (&[], "few at SECRET//NATO,MED", Outcome::NotAllowed),
+            (&[], "few at SECRET", Outcome::Stays),
+            (&["siege"], "default at SECRET", Outcome::Stays),
+            (&["siege"], &format!("default at {ALL}"), Outcome::NewKeys),
+            (&["siege", &format!("default at {ALL}")], "siege", Outcome::NewCipher),
+            (&["siege", &format!("default at {ALL}")], "siege at SECRET", Outcome::Stays),
+            (&["siege at SECRET"], "default", Outcome::Stays),
+        ] {
+            status.postures = set(in_force);
+            assert_eq!(outcome(&status, what), expected, "{in_force:?} {what}");
+        }
+        status.postures.clear();
+        // Another label's services stay on.
+        let off = |what: &str| of(&status, what).unwrap().labels.swap_remove(0).off;
+        assert_eq!(
+            (off(&format!("quiet at {ALL}")), off("quiet at SECRET")),
+            (vec!["web".to_owned()], vec![])
+        );
+        // Its words are in what is printed, either way.
+        let planned = of(&status, &format!("siege at UNCLASSIFIED and {ALL}")).unwrap();
+        let head = format!("posture siege at UNCLASSIFIED and {ALL}: what has to follow");
+        assert!(planned.render().starts_with(&head), "{}", planned.render());
+        let json = serde_json::to_value(&planned).unwrap();
+        assert_eq!(
+            (&json["posture"], &json["ranges"]),
+            (&"siege".into(), &serde_json::json!(["UNCLASSIFIED", ALL]))
+        );
+        let json = serde_json::to_value(of(&status, "default").unwrap()).unwrap();
+        assert_eq!((&json["posture"], &json["ranges"]), (&"default".into(), &serde_json::Value::Null));
+        for (wrong, why) in [
+            ("siege at SECERT", "did you mean `SECRET`"),
+            ("siege at SECRET..CONFIDENTIAL", "`CONFIDENTIAL..SECRET`"),
+            ("alert at SECRET", "posture `alert` is for no label of `SECRET`: its own are UNCLASSIFIED"),
+        ] {
+            let error = of(&status, wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
+    }
+
+    /// What nobody can know where it counts denies; so does the plan say.
+    #[test]
+    fn where_a_range_that_was_set_is_none_of_the_site_files_any_more_a_plan_says_who_has_no_session_until_it_is_set_anew()
+     {
+        let mut status = status();
+        status.postures = set(&["siege at GONE"]);
+        assert_eq!(outcome(&status, "alert"), Outcome::NotAllowed);
+        // Until then none has keys that would be others after it.
+        assert_eq!(outcome(&status, "default"), Outcome::Stays);
+        assert_eq!(outcome(&status, "same"), Outcome::NewKeys);
     }
 }

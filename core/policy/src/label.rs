@@ -135,6 +135,11 @@ impl Range {
         Self { low: label.clone(), high: label }
     }
 
+    /// The least range that has both labels.
+    pub fn around(one: &Label, other: &Label) -> Self {
+        Self { low: one.meet(other), high: one.join(other) }
+    }
+
     /// The lowest label of the range.
     pub fn low(&self) -> &Label {
         &self.low

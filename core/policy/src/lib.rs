@@ -27,7 +27,7 @@ pub use domain::{Domain, TagForm, Untranslated};
 pub use label::{Class, Label, Range, flow_allowed};
 pub use names::{
     ChannelName, DomainName, HardwareAddress, HostName, InterfaceName, InvalidName, LabelName, PartitionName,
-    PostureName, PpkId, ProtectionName, ServiceName, SiteName, UserName,
+    PostureName, PpkId, ProtectionName, RangeName, ServiceName, SiteName, UserName,
 };
 pub use site::{Problem, Site};
 pub use vocabulary::{MAX_LEVELS, NameList, SyntaxError, SyntaxKind, Vocabulary, VocabularyError, nearest};

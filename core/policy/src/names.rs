@@ -228,6 +228,24 @@ name_type! {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-/,@".contains(&byte))
 }
 
+name_type! {
+    /// A range of labels in the site's own words, as [`crate::Vocabulary::print_range`] gives it.
+    ///
+    /// That it is well formed says nothing about whether the site knows it: ask [`crate::Site::range`].
+    RangeName, "range of labels", "one label, or two with `..` between them, the lower first",
+    |text| match text.split_once("..") {
+        Some((low, high)) => LabelName::new(low).is_ok() && LabelName::new(high).is_ok(),
+        None => LabelName::new(text).is_ok(),
+    }
+}
+
+impl PostureName {
+    /// The name of what counts where nobody can know what does.
+    pub(crate) fn in_doubt() -> Self {
+        Self("in-doubt".into())
+    }
+}
+
 impl LabelName {
     /// Most bytes a label's name can have.
     pub const MAX: usize = 255;

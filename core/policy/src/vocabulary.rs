@@ -269,6 +269,23 @@ impl Vocabulary {
         self.text(label).is_some()
     }
 
+    /// The range of all labels.
+    pub fn whole(&self) -> Range {
+        let top = |levels: &Names, categories: &Names| {
+            let level = u8::try_from(levels.list.len().saturating_sub(1)).unwrap_or(u8::MAX);
+            let numbers = (0..=u16::MAX).take(categories.list.len());
+            Class::new(level, CategorySet::from_numbers(numbers).unwrap_or_default())
+        };
+        let top = Label::new(
+            top(&self.levels, &self.categories),
+            top(&self.integrity_levels, &self.integrity_categories),
+        );
+        Range::around(
+            &Label::new(top.confidentiality, Class::bottom()),
+            &Label::new(Class::bottom(), top.integrity),
+        )
+    }
+
     /// The number of a level by its name.
     pub fn level(&self, name: &str) -> Option<u8> {
         self.levels.find(name).and_then(|number| u8::try_from(number).ok())

@@ -1,6 +1,6 @@
 //! Protections: what is asked for is had or the session is not; and what a site may say of them.
 
-use levee_policy::site::{Cipher, Protected};
+use levee_policy::site::{Cipher, Placed, Protected};
 use levee_policy::{DenialKind, LabelName, Site};
 use std::time::Duration;
 
@@ -177,8 +177,8 @@ fn a_posture_that_needs_two_layers_lets_hosts_have_sessions_that_have_them() {
     let decide = |site: &Site, host: &str, label: &str| {
         let (user, host, label) =
             ("ada".parse().unwrap(), host.parse().unwrap(), LabelName::new(label).unwrap());
-        let names = [site.postures()[0].name().clone()];
-        let posture = site.posture_at(&site.label(&label).unwrap(), names.iter());
+        let in_force = [Placed::everywhere(site.postures()[0].name().clone())];
+        let posture = site.posture_at(&site.label(&label).unwrap(), in_force.iter());
         let decided = site.decide_protected_session(&user, &host, &label, None, posture);
         decided.map(drop).map_err(|denial| (denial.kind(), denial.reason().to_owned()))
     };
@@ -333,10 +333,10 @@ fn who_is_not_of_a_posture_has_no_session_while_it_counts_and_clearance_comes_fi
         "[[posture]]\nname = \"few\"\nlabels = [\"CONFIDENTIAL\"]\npeople = [\"ada\"]\nhosts = [\"ws1\"]\n[[posture]]\nname = \"nobody\"\npeople = []\n[[posture]]\nname = \"mia\"\npeople = [\"mia\"]\n",
     );
     let decide = |user: &str, host: &str, label: &str, in_force: &[&str]| {
-        let names: Vec<levee_policy::PostureName> =
-            in_force.iter().map(|name| name.parse().unwrap()).collect();
+        let placed: Vec<Placed> =
+            in_force.iter().map(|name| Placed::everywhere(name.parse().unwrap())).collect();
         let label = LabelName::new(label).unwrap();
-        let posture = site.posture_at(&site.label(&label).unwrap(), names.iter());
+        let posture = site.posture_at(&site.label(&label).unwrap(), placed.iter());
         let (user, host) = (user.parse().unwrap(), host.parse().unwrap());
         site.decide_protected_session(&user, &host, &label, None, posture).map(|_| ()).map_err(|d| d.kind())
     };

@@ -2,7 +2,7 @@
 
 use levee_policy::Site;
 use levee_policy::site::{
-    AeadLibrary, CheckpointPlace, Cipher, Exchange, Hours, Need, Needs, Protected, Protocol, Refusal,
+    AeadLibrary, CheckpointPlace, Cipher, Exchange, Hours, Need, Needs, Placed, Protected, Protocol, Refusal,
     SecondFactor, VaultKind,
 };
 use std::time::Duration;
@@ -302,14 +302,13 @@ fn a_site_says_what_its_file_says() {
         (VaultKind::Agreeing, VaultKind::One { aead, poll, workers: 1 })
     );
     // As long as nobody has said what is in force, stacks that may have to agree do.
-    let said = |names: Option<&[levee_policy::PostureName]>| site.vault_in_force(&secret, names);
+    let said = |in_force: Option<&[Placed]>| site.vault_in_force(&secret, in_force);
     assert_eq!((said(None), said(Some(&[]))), (VaultKind::Agreeing, kind(None)));
-    let late_then_calm = ["late", "calm"].map(|name| name.parse().unwrap());
+    let late_then_calm = ["late", "calm"].map(|name| Placed::everywhere(name.parse().unwrap()));
     assert_eq!(said(Some(&late_then_calm)), kind(Some(calm)));
     let VaultKind::One { aead, poll, workers } = kind(None) else { panic!("one") };
     assert_eq!((aead, poll, workers), (site.vault().aead(), Duration::ZERO, 1));
-    let none: [levee_policy::PostureName; 0] = [];
-    assert_eq!(site.ciphers_under(site.posture_at(&secret, none.iter())), Cipher::all());
+    assert_eq!(site.ciphers_under(site.posture_at(&secret, [].iter())), Cipher::all());
     assert_eq!(Cipher::all().len(), 3);
     // A label's services ask for what each does.
     let needs = site.needs_at(&secret);

@@ -5,9 +5,9 @@ use crate::federation::{Publication, Setting, Shared};
 use crate::{SessionId, Stored, Time};
 use levee_policy::audit::Event as Entry;
 use levee_policy::decision::{Carry, ChangeAccess, Keys, Message, Pass};
-use levee_policy::site::{Cipher, Keying, Protected, Reach};
+use levee_policy::site::{Cipher, Keying, Placed, Protected, Reach};
 use levee_policy::{
-    ChannelName, DomainName, Grant, HostName, LabelName, PostureName, ProtectionName, ServiceName, UserName,
+    ChannelName, DomainName, Grant, HostName, LabelName, ProtectionName, ServiceName, UserName,
 };
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -185,8 +185,8 @@ pub enum Event {
 /// What an operator wishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Which posture; `None`: the default, and nothing else.
-    pub posture: Option<PostureName>,
+    /// Which posture, or the default, and at which labels; others stay as they are.
+    pub what: Placed,
     /// For how long; `None`: until another wish.
     pub lasting: Option<Duration>,
     /// Why, in the operator's words.
@@ -320,7 +320,7 @@ pub enum Output {
     Keying(LabelName, Keying),
     /// To the warden: these postures are in force, the last over those before it, so that services are off. Answered by
     /// [`Event::PosturesKept`] with this number.
-    Postures(u64, Vec<PostureName>),
+    Postures(u64, Vec<Placed>),
     /// This is recorded as what is in force. Where there are other servers, they have until then; the flag: [`Event::Kept`] is waited for.
     Set(Setting, Time, bool),
     /// Nothing is left here that it does not allow.

@@ -9,8 +9,8 @@ use crate::state::*;
 use crate::stored::Stored;
 use crate::{SessionId, Time};
 use levee_policy::audit::{Action, Event as Entry, Verdict};
-use levee_policy::site::{Keying, Posture, Protected, Reach};
-use levee_policy::{DomainName, LabelName, PostureName};
+use levee_policy::site::{Keying, Placed, Posture, Protected, Reach};
+use levee_policy::{DomainName, LabelName, Site};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -79,6 +79,10 @@ struct Overdue {
     is_told: bool,
 }
 
+/// What is said of a range that the site does not have any more.
+const IN_DOUBT: &str = "the site file does not have this range any more: at no label where this may count anybody has a session or a service is on, \
+                        until it is set anew (`levee posture set default`, then what is to be)";
+
 /// Which postures are in force: where two share a label, the last counts.
 #[derive(Default)]
 pub(crate) struct Postures {
@@ -101,14 +105,24 @@ pub(crate) struct Postures {
 }
 
 impl Postures {
-    fn names(&self) -> impl DoubleEndedIterator<Item = &PostureName> {
-        self.setting.in_force.iter().map(|one| &one.name)
+    fn placed(&self) -> impl DoubleEndedIterator<Item = &Placed> {
+        self.setting.in_force.iter().map(|one| &one.what)
     }
 }
 
 fn named(in_force: &[InForce]) -> String {
-    let names: Vec<&str> = in_force.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<String> = in_force.iter().map(|one| one.what.to_string()).collect();
     if names.is_empty() { Posture::DEFAULT.to_owned() } else { names.join(", ") }
+}
+
+fn placed(one: &InForce) -> (&Placed, Option<Time>) {
+    (&one.what, one.until)
+}
+
+/// How long workstations have to follow where this is in force from now on.
+fn follow(site: &Site, in_force: &[InForce]) -> Duration {
+    let postures = in_force.iter().filter_map(|one| site.posture(one.what.posture.as_ref()?));
+    postures.map(Posture::follow).max().unwrap_or(Posture::FOLLOW)
 }
 
 /// Where postures were set, and which server says so, where it is another.
@@ -132,6 +146,10 @@ impl Sessions {
     /// when that run ended.
     pub fn take_postures(&mut self, (setting, followed): (Setting, bool), now: Time) {
         (self.postures.setting, self.postures.untold) = (setting, !followed);
+        for doubted in self.in_doubt().map(ToString::to_string).collect::<Vec<_>>() {
+            let denied = Entry { verdict: Verdict::Denied, ..entry(&doubted, IN_DOUBT.to_owned()) };
+            self.say(Output::Audit(denied));
+        }
         if !self.site.postures().is_empty() {
             self.postures.before = self.sessions.values().map(|one| one.record.label.clone()).collect();
         }
@@ -148,6 +166,16 @@ impl Sessions {
         for (id, reason) in barred {
             self.close(id, &reason, is_told.then_some(Waiter::Posture(id)), now);
         }
+    }
+
+    /// What is in force of which nobody can know where: the site file has other labels since.
+    fn in_doubt(&self) -> impl Iterator<Item = &Placed> {
+        self.postures.placed().filter(|placed| self.site.is_in_doubt(placed))
+    }
+
+    /// That somebody is to set postures anew, and why.
+    pub fn posture_alarm(&self) -> Option<String> {
+        self.in_doubt().next().map(|doubted| format!("posture {doubted}: {IN_DOUBT}"))
     }
 
     /// What is in force, and whether a change is under way.
@@ -182,26 +210,13 @@ impl Sessions {
         if wish.reason.len() > MOST_REASON || wish.reason.chars().any(char::is_control) {
             return Err(format!("a reason is one line of at most {MOST_REASON} octets"));
         }
-        let Some(name) = &wish.posture else {
-            let (name, follow) = (Posture::DEFAULT.to_owned(), Posture::FOLLOW);
-            let to = self.next_setting(Vec::new())?;
-            return Ok(PostureChange { operator: Some(operator), from: None, to, name, follow });
-        };
-        let Some(posture) = self.site.postures().iter().find(|one| one.name() == name) else {
-            let all: Vec<&str> = self.site.postures().iter().map(|one| one.name().as_str()).collect();
-            return Err(format!("the site has no posture `{name}`; it has: {} default", all.join(" ")));
-        };
-        let others = self.postures.setting.in_force.iter().filter(|one| one.name != *name);
-        let until = wish.lasting.map(|lasting| now.after(lasting));
-        let to = others.cloned().chain([InForce { name: name.clone(), until }]).collect();
-        let to = self.next_setting(to)?;
-        Ok(PostureChange {
-            operator: Some(operator),
-            from: None,
-            to,
-            name: name.to_string(),
-            follow: posture.follow(),
-        })
+        let what = self.site.place(&wish.what)?;
+        let (name, until) = (what.to_string(), wish.lasting.map(|lasting| now.after(lasting)));
+        let posture = what.posture.as_ref().and_then(|name| self.site.posture(name));
+        let follow = posture.map_or(Posture::FOLLOW, Posture::follow);
+        let in_force = self.postures.setting.in_force.clone();
+        let to = self.next_setting(self.site.with(in_force, InForce { what, until }, placed))?;
+        Ok(PostureChange { operator: Some(operator), from: None, to, name, follow })
     }
 
     fn next_setting(&self, in_force: Vec<InForce>) -> Result<Setting, String> {
@@ -216,10 +231,8 @@ impl Sessions {
         if !setting.is_after(own) || !setting.is_after(known) {
             return;
         }
-        let is_known = |one: &InForce| self.site.postures().iter().any(|known| *known.name() == one.name);
-        if !setting.in_force.iter().all(is_known) {
-            let said =
-                format!("{}; the site file of this server has no such posture", said_by(&from, &setting));
+        if let Some(why) = setting.in_force.iter().find_map(|one| self.site.place(&one.what).err()) {
+            let said = format!("{}; it cannot be in force at this server: {why}", said_by(&from, &setting));
             let name = named(&setting.in_force);
             return self.say(Output::Audit(Entry { verdict: Verdict::Denied, ..entry(&name, said) }));
         }
@@ -244,9 +257,7 @@ impl Sessions {
             return false;
         }
         self.postures.taken = Some(now);
-        let all = setting.in_force.iter();
-        let known = all.filter_map(|one| self.site.postures().iter().find(|known| *known.name() == one.name));
-        let follow = known.map(Posture::follow).max().unwrap_or(Posture::FOLLOW);
+        let follow = follow(&self.site, &setting.in_force);
         let said = format!("{}, after {}", said_by(&from, &setting), named(&self.postures.setting.in_force));
         let name = named(&setting.in_force);
         self.record_posture(
@@ -420,7 +431,7 @@ impl Sessions {
     /// The posture that counts at a label now, if one does.
     pub fn posture_at(&self, label: &LabelName) -> Option<&Posture> {
         let label = self.site.label(label)?;
-        self.site.posture_at(&label, self.postures.names())
+        self.site.posture_at(&label, self.postures.placed())
     }
 
     /// How a label's keys are agreed now.
@@ -438,12 +449,7 @@ impl Sessions {
         self.tell_keyer_of(label.clone());
         // Once: who had not followed when the run before ended has as long again.
         if self.postures.before.remove(label) {
-            let in_force = self
-                .site
-                .postures()
-                .iter()
-                .filter(|one| self.postures.names().any(|name| name == one.name()));
-            let sever = now.after(in_force.map(Posture::follow).max().unwrap_or(Posture::FOLLOW));
+            let sever = now.after(follow(&self.site, &self.postures.setting.in_force));
             let overdue = Overdue { number, at: Some(sever), is_told: false };
             self.postures.overdue.insert(label.clone(), overdue);
             self.set_timer(sever, Timer::Posture);
@@ -520,8 +526,8 @@ impl Sessions {
         if self.site.postures().is_empty() {
             return None;
         }
-        let (number, names) = (self.number(), self.postures.names().cloned().collect());
-        self.say(Output::Postures(number, names));
+        let (number, in_force) = (self.number(), self.postures.placed().cloned().collect());
+        self.say(Output::Postures(number, in_force));
         Some(number)
     }
 
@@ -647,6 +653,7 @@ impl Sessions {
         if ended.is_empty() {
             return;
         }
+        let to = self.site.seen(to, placed);
         let (name, said) = (named(&to), format!("the time of {} is over", named(&ended)));
         // Where it cannot be counted, time brings nothing more: what is in force stays.
         let Ok(to) = self.next_setting(to) else { return };

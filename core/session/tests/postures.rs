@@ -1,7 +1,7 @@
 //! A change of posture: recorded first, told to every vault and then the keyer, over when no vault has keys from before.
 
 use levee_policy::Site;
-use levee_policy::site::{Cipher, Protected};
+use levee_policy::site::{Cipher, Placed, Protected};
 use levee_session::federation::Setting;
 use levee_session::*;
 use std::sync::Arc;
@@ -127,9 +127,9 @@ impl Server {
                     self.machine.handle(Event::Verified(client, Verified::Right(None)), self.now);
                 }
                 Output::Cut(cut, ..) => self.machine.handle(Event::Cut(cut, Some(0)), self.now),
-                Output::Postures(number, names) => match &mut self.unkept {
+                Output::Postures(number, in_force) => match &mut self.unkept {
                     None => self.machine.handle(Event::PosturesKept(number), self.now),
-                    Some(unkept) => unkept.push((number, names.iter().map(ToString::to_string).collect())),
+                    Some(unkept) => unkept.push((number, in_force.iter().map(ToString::to_string).collect())),
                 },
                 output => self.said.push(output),
             }
@@ -138,8 +138,8 @@ impl Server {
     }
 
     fn wish(&mut self, posture: Option<&str>, lasting: Option<Duration>) -> Vec<Output> {
-        let posture = posture.map(|name| name.parse().unwrap());
-        self.hear(Event::Posture(OPERATOR, Wish { posture, lasting, reason: "a drill".into() }))
+        let what = Placed { posture: posture.map(|name| name.parse().unwrap()), labels: None };
+        self.hear(Event::Posture(OPERATOR, Wish { what, lasting, reason: "a drill".into() }))
     }
 
     fn later(&mut self, time: Duration) -> Vec<Output> {
@@ -152,13 +152,13 @@ impl Server {
     }
 
     fn in_force(&self) -> Vec<String> {
-        self.machine.postures().0.iter().map(|one| one.name.to_string()).collect()
+        self.machine.postures().0.iter().map(|one| one.what.to_string()).collect()
     }
 }
 
 /// These are in force since they were set for this time, here.
 fn set_here(number: u64, names: &[&str]) -> Setting {
-    let in_force = |name: &&str| InForce { name: name.parse().unwrap(), until: None };
+    let in_force = |name: &&str| InForce { what: Placed::everywhere(name.parse().unwrap()), until: None };
     let at = Some("server.harbour.example".parse().unwrap());
     Setting { number, at, in_force: names.iter().map(in_force).collect() }
 }
@@ -324,7 +324,7 @@ fn a_wish_that_makes_no_sense_changes_nothing() {
     let (mut server, _) = Server::new();
     assert!(matches!(answer(&server.wish(Some("seige"), None)), Some(Err(why)) if why.contains("siege")));
     for reason in ["x".repeat(201), "two\nlines".into(), "\u{1b}[2J".into()] {
-        let wish = Wish { posture: Some("siege".parse().unwrap()), lasting: None, reason };
+        let wish = Wish { what: Placed::everywhere("siege".parse().unwrap()), lasting: None, reason };
         let said = server.hear(Event::Posture(OPERATOR, wish));
         assert!(matches!(answer(&said), Some(Err(_))) && told(&said).is_none());
     }
@@ -714,13 +714,13 @@ fn each_change_is_written_with_what_was_in_force_before_and_what_came_of_it() {
     };
     let all = "every session followed";
     assert_eq!(change(Some("siege"), vec![]), (vec!["siege".into()], log("siege", "default", all)));
-    // Another one is in force beside it, and the first again behind that.
+    // Another one is in force in its place, and the first again in that one's.
     let (in_force, said) = change(Some("brief"), vec![]);
-    assert_eq!((in_force.join(" "), said), ("siege brief".into(), log("brief", "siege", all)));
+    assert_eq!((in_force.join(" "), said), ("brief".into(), log("brief", "siege", all)));
     let (in_force, said) = change(Some("siege"), vec![]);
-    assert_eq!((in_force.join(" "), said), ("brief siege".into(), log("siege", "siege, brief", all)));
+    assert_eq!((in_force.join(" "), said), ("siege".into(), log("siege", "brief", all)));
     let (in_force, said) = change(None, vec![id]);
-    assert_eq!((in_force, &said[..1]), (vec![], &log("default", "brief, siege", all)[..1]));
+    assert_eq!((in_force, &said[..1]), (vec![], &log("default", "siege", all)[..1]));
     let late = "1 sessions did not follow, and end";
     assert!(said[1..].contains(&log("default", "", late)[1]), "{said:?}");
     // One whose time is over.
@@ -751,7 +751,7 @@ fn keys_of_before_may_stay_where_other_ciphers_come_and_keys_live_as_long() {
 fn a_reason_has_200_octets_at_most_and_what_is_due_is_done_then() {
     let (mut server, _) = Server::new();
     let wish = |octets| Wish {
-        posture: Some("siege".parse().unwrap()),
+        what: Placed::everywhere("siege".parse().unwrap()),
         lasting: Some(Duration::from_secs(60)),
         reason: "x".repeat(octets),
     };

@@ -1,5 +1,6 @@
 //! Postures that are set at another server of the site are taken up here; who sets one waits for the others.
 
+use levee_policy::site::Placed;
 use levee_policy::{DomainName, Site};
 use levee_session::federation::Setting;
 use levee_session::*;
@@ -74,8 +75,7 @@ impl Server {
     }
 
     fn wish(&mut self, posture: &str, lasting: Option<Duration>) -> Vec<String> {
-        let posture = Some(posture.parse().unwrap());
-        self.hear(Event::Posture(OPERATOR, Wish { posture, lasting, reason: String::new() }))
+        self.hear(Event::Posture(OPERATOR, Wish { what: placed(posture), lasting, reason: String::new() }))
     }
 
     fn elsewhere(&mut self, number: u64, names: &[&str]) -> Vec<String> {
@@ -84,8 +84,7 @@ impl Server {
 
     /// The other server says of something that it was set there.
     fn hears_of(&mut self, at: &str, number: u64, names: &[&str]) -> Vec<String> {
-        let in_force =
-            names.iter().map(|name| InForce { name: name.parse().unwrap(), until: None }).collect();
+        let in_force = names.iter().map(|what| InForce { what: placed(what), until: None }).collect();
         self.hear(Event::Set(name(THERE), Setting { number, at: Some(name(at)), in_force }))
     }
 
@@ -95,12 +94,19 @@ impl Server {
     }
 
     fn in_force(&self) -> Vec<String> {
-        self.machine.postures().0.iter().map(|one| one.name.to_string()).collect()
+        self.machine.postures().0.iter().map(|one| one.what.to_string()).collect()
     }
 }
 
 fn name(text: &str) -> DomainName {
     text.parse().unwrap()
+}
+
+/// A posture or the default, or one `at` ranges.
+fn placed(what: &str) -> Placed {
+    let (name, ranges) = what.split_once(" at ").map_or((what, None), |(name, at)| (name, Some(at)));
+    let labels = ranges.map(|ranges| ranges.split(" and ").map(|range| range.parse().unwrap()).collect());
+    Placed { posture: (name != "default").then(|| name.parse().unwrap()), labels }
 }
 
 #[test]
@@ -116,7 +122,7 @@ fn who_sets_a_posture_is_answered_when_all_servers_have_it_or_hears_which_has_no
     server.wish("quiet", None);
     let late = server.hear(Event::Kept(vec![name(THERE)]));
     assert!(late.concat().contains(&format!("but not at {THERE}")), "{late:?}");
-    assert_eq!(server.in_force(), ["siege", "quiet"], "it is in force all the same");
+    assert_eq!(server.in_force(), ["quiet"], "it is in force all the same");
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn what_cannot_be_recorded_or_is_no_posture_here_is_not_in_force_and_not_said_to
     server.later(Duration::from_secs(5));
     assert_eq!(server.elsewhere(2, &["flood"]), [""; 0]);
     assert_eq!(server.in_force(), ["siege"]);
-    assert!(server.log.last().unwrap().1.contains("has no such posture"), "{:?}", server.log);
+    assert!(server.log.last().unwrap().1.contains("the site has no posture `flood`"), "{:?}", server.log);
 }
 
 #[test]
@@ -223,12 +229,49 @@ fn what_another_server_says_that_one_set_is_recorded_as_its_word_and_kept_until_
 fn a_posture_that_is_none_here_keeps_no_other_from_being_taken_up() {
     let mut server = Server::new();
     assert_eq!(server.elsewhere(1 << 31, &["flood"]), [""; 0]);
-    assert!(server.log.last().unwrap().1.contains("has no such posture"), "{:?}", server.log);
+    assert!(server.log.last().unwrap().1.contains("the site has no posture `flood`"), "{:?}", server.log);
     assert!(server.elsewhere(1, &["siege"]).concat().starts_with("set 1 at"));
     server.later(Duration::from_secs(1));
     assert_eq!(server.elsewhere(2, &["quiet"]), [""; 0]);
     assert_eq!(server.elsewhere(1 << 31, &["flood", "siege"]), [""; 0]);
     assert!(server.later(Duration::from_secs(4)).concat().starts_with("set 2 at"));
+}
+
+#[test]
+fn a_posture_that_was_set_at_some_labels_is_in_force_there_alone_at_the_other_servers_too_and_a_range_that_one_does_not_have_nowhere()
+ {
+    let mut server = Server::new();
+    const SOME: &str = "siege at CONFIDENTIAL..SECRET";
+    assert!(
+        server.elsewhere(1, &["quiet", SOME, "default at UNCLASSIFIED"]).concat().starts_with("set 1 at")
+    );
+    assert_eq!(server.in_force(), ["quiet", SOME, "default at UNCLASSIFIED"]);
+    let counts = |server: &Server, label: &str| {
+        server.machine.posture_at(&label.parse().unwrap()).map(|posture| posture.name().to_string())
+    };
+    let all = |server: &Server| {
+        ["UNCLASSIFIED", "CONFIDENTIAL", "SECRET", "SECRET//NATO"].map(|at| counts(server, at))
+    };
+    let now = [None, Some("siege".into()), Some("siege".into()), Some("quiet".into())];
+    assert_eq!(all(&server), now);
+    let set = format!("set at {THERE}, after default");
+    assert!(
+        server.log.contains(&(format!("quiet, {SOME}, default at UNCLASSIFIED"), set)),
+        "{:?}",
+        server.log
+    );
+    // Not by half: what it understands of it neither.
+    server.later(Duration::from_secs(5));
+    for (number, wrong) in [(2, "siege at GONE"), (3, "default at SECRET..GONE"), (4, "flood at SECRET")] {
+        assert_eq!(server.elsewhere(number, &["siege", wrong]), [""; 0]);
+        let (object, why) = server.log.last().unwrap();
+        assert_eq!(object, &format!("siege, {wrong}"));
+        assert!(why.contains("it cannot be in force at this server"), "{why}");
+    }
+    assert_eq!(all(&server), now);
+    // Nor does that keep anybody else from being heard.
+    assert!(server.elsewhere(2, &["default at SECRET", "siege at SECRET"]).concat().starts_with("set 2 at"));
+    assert_eq!(all(&server), [None, None, Some("siege".into()), None]);
 }
 
 #[test]
@@ -247,7 +290,7 @@ fn after_a_start_the_others_are_told_that_nothing_is_left_when_the_warden_has_sa
     for (in_force, waits) in [(vec!["quiet"], true), (vec![], false)] {
         let site = Arc::new(Site::parse(SITE).unwrap());
         let mut machine = Sessions::new(site, vec![], [], [], [7; 16], now);
-        let named = |name: &&str| InForce { name: name.parse().unwrap(), until: None };
+        let named = |name: &&str| InForce { what: placed(name), until: None };
         let in_force = in_force.iter().map(named).collect();
         machine.take_postures((Setting { number: 1, at: Some(name(HERE)), in_force }, true), now);
         assert_eq!(machine.postures().1, waits);

@@ -3,6 +3,7 @@
 mod server;
 
 use levee_policy::Site;
+use levee_policy::site::Placed;
 use levee_session::federation::Setting;
 use levee_session::*;
 use server::{BEGIN, Server, has, label};
@@ -17,8 +18,8 @@ const SITE: &str = concat!(
 const OPERATOR: OperatorId = OperatorId(9);
 
 fn wish(posture: Option<&str>) -> Event {
-    let posture = posture.map(|name| name.parse().unwrap());
-    Event::Posture(OPERATOR, Wish { posture, lasting: None, reason: "a drill".into() })
+    let what = Placed { posture: posture.map(|name| name.parse().unwrap()), labels: None };
+    Event::Posture(OPERATOR, Wish { what, lasting: None, reason: "a drill".into() })
 }
 
 /// As [`Server::hear`]; nothing at any label is off.
@@ -110,7 +111,7 @@ fn started_again(followed: bool) -> (Server, SessionId, u64, bool) {
     let site = Arc::new(Site::parse(SITE).unwrap());
     let machine = Sessions::new(site, vec![stored], [], [], [7; 16], BEGIN);
     let mut server = Server { machine, now: BEGIN };
-    let in_force = vec![InForce { name: "siege".parse().unwrap(), until: None }];
+    let in_force = vec![InForce { what: Placed::everywhere("siege".parse().unwrap()), until: None }];
     server.machine.take_postures((Setting { number: 1, at: None, in_force }, followed), BEGIN);
     hear(&mut server, Event::Tick);
     let said = hear(&mut server, Event::LabelUp(label()));

@@ -2,6 +2,7 @@
 
 use levee_policy::Site;
 use levee_policy::audit::{Action, Verdict};
+use levee_policy::site::Placed;
 use levee_session::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -301,7 +302,8 @@ fn whom_a_posture_lets_have_no_session_there_has_released_nothing() {
         let mut server = both();
         server.offer(b"tide");
         assert_eq!(server.says(1, Consent::Pass), Reply::Released(Released::Waits));
-        let wish = Wish { posture: Some(posture.parse().unwrap()), lasting: None, reason: "a drill".into() };
+        let what = Placed::everywhere(posture.parse().unwrap());
+        let wish = Wish { what, lasting: None, reason: "a drill".into() };
         server.hear(Event::Posture(OperatorId(1), wish));
         assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Waits), "{posture}");
         assert!(!server.has_passed());

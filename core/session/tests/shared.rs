@@ -2,6 +2,7 @@
 
 use levee_policy::Site;
 use levee_policy::audit::{Action, Verdict};
+use levee_policy::site::Placed;
 use levee_session::federation::{Publication, Shared};
 use levee_session::*;
 use std::sync::Arc;
@@ -541,7 +542,8 @@ fn what_was_said_while_a_session_of_another_server_was_recorded_counts() {
     let posture = "[[posture]]\nname = \"siege\"\npeople = [\"mia\"]\n";
     for (wished, taken) in [("siege", false), ("", true)] {
         let mut server = Server::at(&format!("{SITE}{posture}"), vec![]);
-        let wish = Wish { posture: wished.parse().ok(), lasting: None, reason: String::new() };
+        let what = Placed { posture: wished.parse().ok(), labels: None };
+        let wish = Wish { what, lasting: None, reason: String::new() };
         server.machine.handle(Event::Posture(OperatorId(1), wish), server.now);
         let commits = |server: &mut Server| -> Vec<CommitId> {
             let said = std::iter::from_fn(|| server.machine.poll());

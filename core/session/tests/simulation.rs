@@ -1,88 +1,19 @@
 //! Everything at once in random order: people, vaults that crash or fall silent, sockets that resist, a disk that
 //! refuses, lost trusted paths, sessiond itself. A failure prints its seed.
 
+mod chance;
+
+use chance::*;
 use levee_policy::audit::{Action, Verdict};
 use levee_policy::decision::{Carry, Direction};
+use levee_policy::site::{Placed, Posture};
 use levee_policy::{HostName, LabelName, Site, UserName};
+use levee_session::federation::Setting;
 use levee_session::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-const SITE: &str = r#"
-[site]
-name = "sim"
-[labels]
-levels = ["LOW", "MID", "HIGH"]
-categories = []
-[server]
-name = "server.example"
-addresses = ["10.77.0.1"]
-trusted-path-port = 7443
-ike-port = 500
-tunnel-port = 4500
-inner-address = "10.80.0.1"
-inner-pool = "10.80.1.0/28"
-slots = 8
-grace = "20s"
-[limits]
-memory = "512M"
-processes = 256
-cpu = "100%"
-store = "64M"
-[[user]]
-name = "ada"
-clearance = "LOW..HIGH"
-[[user]]
-name = "mia"
-clearance = "LOW..MID"
-[[host]]
-name = "ws1"
-accreditation = "LOW..HIGH"
-[[host]]
-name = "ws2"
-accreditation = "LOW..HIGH"
-[[host]]
-name = "ws3"
-accreditation = "LOW..MID"
-[[service]]
-name = "web"
-port = 80
-protocol = "tcp"
-range = "LOW..HIGH"
-mode = "direct"
-program = "nginx"
-"#;
-
-const LABELS: [&str; 4] = ["LOW", "MID", "HIGH", "NOWHERE"];
-const USERS: [&str; 3] = ["ada", "mia", "nobody"];
-const HOSTS: [&str; 3] = ["ws1", "ws2", "ws3"];
-
-/// splitmix64: reproducible from its seed, and good enough to order events.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len())]
-    }
-}
 
 /// A vault as it really is.
 #[derive(Default)]
@@ -140,6 +71,13 @@ struct World {
     commits: VecDeque<(CommitId, Vec<levee_policy::audit::Event>, Vec<Change>)>,
     shell: VecDeque<Event>,
     next: u64,
+    /// The postures that the disk has, and whether it says that nothing of before is left.
+    setting: (Setting, bool),
+    /// All that was ever said of postures, in its order.
+    said: Vec<Placed>,
+    /// What is being recorded of that, and by whom it was said.
+    wished: Option<(OperatorId, Placed)>,
+    acknowledged: usize,
     log: Vec<String>,
 }
 
@@ -175,6 +113,10 @@ impl World {
             commits: VecDeque::new(),
             shell: VecDeque::new(),
             next: 0,
+            setting: (Setting::default(), true),
+            said: Vec::new(),
+            wished: None,
+            acknowledged: 0,
             log: Vec::new(),
         }
     }
@@ -234,7 +176,8 @@ impl World {
                 self.may_have_keys(&record);
                 self.from_keyer.push_back(Event::Renew(record.id));
             }
-            Output::Execute(..) | Output::Operator(..) | Output::Set(..) | Output::Kept => {}
+            Output::Operator(operator, result) => self.answered(operator, result.is_ok()),
+            Output::Execute(..) | Output::Set(..) | Output::Kept => {}
             Output::Postures(number, _) => self.shell.push_back(Event::PosturesKept(number)),
             Output::Over(_) | Output::Missing(_) => self.fail("there is one server"),
             Output::Publish(_) | Output::Withdraw(_) => self.fail("there is one server"),
@@ -307,7 +250,48 @@ impl World {
         self.store.get(&id).and_then(|record| record.inner.first().copied())
     }
 
+    /// Some posture, or the default, at some labels or all.
+    fn sets(&mut self) {
+        let (name, range) = (self.random.pick(&POSTURES), self.random.pick(&RANGES));
+        let posture = (name != Posture::DEFAULT).then(|| name.parse().unwrap());
+        let what = Placed { posture, labels: (!range.is_empty()).then(|| vec![range.parse().unwrap()]) };
+        self.next += 1;
+        let operator = OperatorId(self.next);
+        if !self.machine.postures().1 {
+            self.wished = Some((operator, what.clone()));
+        }
+        self.handle(Event::Posture(operator, Wish { what, lasting: None, reason: String::new() }));
+    }
+
+    /// What an operator is told: no vault has a session that what counts at its label does not allow.
+    fn answered(&mut self, operator: OperatorId, is_so: bool) {
+        let Some((_, _)) = self.wished.take_if(|(of, _)| *of == operator) else { return };
+        self.acknowledged += usize::from(is_so);
+        for (label, vault) in self.vaults.iter().filter(|_| is_so) {
+            let records = vault.sessions.keys().filter_map(|id| self.store.get(id));
+            let posture = self.machine.posture_at(label);
+            let barred =
+                |record: &&Stored| posture.is_some_and(|it| !it.admits(&record.user, &record.device));
+            if let Some(record) = records.filter(|record| record.label == *label).find(barred) {
+                self.fail(&format!("acknowledged while {} is in a vault at {label}", record.id));
+            }
+        }
+    }
+
+    /// At each label that posture counts that was set there last.
+    fn check_postures(&self) {
+        for label in &LABELS[..3] {
+            let name = LabelName::new(label).unwrap();
+            let expected = self.site.posture_at(&self.site.label(&name).unwrap(), self.said.iter());
+            let found = self.machine.posture_at(&name);
+            if found.map(Posture::name) != expected.map(Posture::name) {
+                self.fail(&format!("at {label} counts {found:?} of {:?}", self.machine.postures().0));
+            }
+        }
+    }
+
     fn check(&self) {
+        self.check_postures();
         let mut addresses = BTreeSet::new();
         let mut devices = BTreeSet::new();
         for (label, vault) in &self.vaults {
@@ -557,6 +541,11 @@ impl World {
                         self.devices.insert(record.id, record.device.clone());
                         self.store.insert(record.id, record);
                     }
+                    Change::Postures(setting) => {
+                        self.setting = (setting, false);
+                        self.said.extend(self.wished.as_ref().map(|(_, what)| what.clone()));
+                    }
+                    Change::Followed => self.setting.1 = true,
                     Change::Locked(id, true) => drop(self.locked.insert(id)),
                     Change::Locked(id, false) => drop(self.locked.remove(&id)),
                     Change::Remove(id, label, addresses) => {
@@ -597,6 +586,8 @@ impl World {
         let locked = &self.locked;
         self.held.retain(|id| locked.contains(id));
         self.machine.remember_locked(locked.iter().copied());
+        self.wished = None;
+        self.machine.take_postures(self.setting.clone(), self.now);
         while let Some(output) = self.machine.poll() {
             self.log.push(format!("{} > {output:?}", self.now.as_millis()));
             self.take(output);
@@ -696,6 +687,7 @@ impl World {
                     self.handle(Event::Renew(id));
                 }
             }
+            6 if self.random.one_in(4) => self.sets(),
             _ => {}
         }
     }
@@ -740,7 +732,7 @@ impl World {
     }
 }
 
-fn run(seed: u64) -> [usize; 2] {
+fn run(seed: u64) -> [usize; 3] {
     let mut world = World::new(seed);
     for _ in 0..3_000 {
         world.step();
@@ -750,7 +742,7 @@ fn run(seed: u64) -> [usize; 2] {
     if let Some((client, person)) = world.people.iter().find(|(_, person)| waiting(person)) {
         world.fail(&format!("{client:?} asked {} and got {}", person.asked, person.answered));
     }
-    let done = [world.grants, world.unlocks];
+    let done = [world.grants, world.unlocks, world.acknowledged];
     // Everybody leaves: after the grace time nothing is left anywhere.
     for client in world.people.keys().copied().collect::<Vec<_>>() {
         world.handle(Event::Gone(client));
@@ -770,11 +762,13 @@ fn run(seed: u64) -> [usize; 2] {
 
 #[test]
 fn whatever_happens_in_whatever_order_no_rule_of_sessions_is_broken() {
-    let (mut opened, mut unlocked) = (0, 0);
-    for [grants, unlocks] in (0..250).map(run) {
+    let (mut opened, mut unlocked, mut set) = (0, 0, 0);
+    for [grants, unlocks, acknowledged] in (0..250).map(run) {
         opened += grants;
         unlocked += unlocks;
+        set += acknowledged;
     }
     // The world did something: sessions were granted, many of them, and locked ones unlocked.
     assert!(opened > 2_500 && unlocked > 40, "only {opened} grants in all, {unlocked} of them to unlock");
+    assert!(set > 250, "{set} postures");
 }

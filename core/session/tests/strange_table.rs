@@ -3,6 +3,7 @@
 
 mod table;
 
+use levee_policy::site::Placed;
 use levee_session::federation::*;
 use levee_session::{InForce, Stored, Time};
 use std::time::Duration;
@@ -310,7 +311,8 @@ fn says(site: &mut Site, server: &str, setting: &Setting, postures: [u8; 32]) ->
 }
 
 fn setting(number: u64, at: &str, names: &[&str]) -> Setting {
-    let in_force = names.iter().map(|name| InForce { name: name.parse().unwrap(), until: None }).collect();
+    let everywhere = |name: &&str| Placed::everywhere(name.parse().unwrap());
+    let in_force = names.iter().map(|name| InForce { what: everywhere(name), until: None }).collect();
     Setting { number, at: Some(name(at)), in_force }
 }
 

@@ -542,7 +542,9 @@ impl Daemon {
             Output::Keying(label, keying) => {
                 self.tell_keyer(ToKeyer::Keying(label, keying));
             }
-            Output::Postures(ticket, names) => self.ask_warden(SessiondRequest::Postures { names, ticket }),
+            Output::Postures(ticket, in_force) => {
+                self.ask_warden(SessiondRequest::Postures { in_force, ticket });
+            }
             Output::Set(setting, until, awaited) => {
                 self.federation(|machine, now| machine.set(setting, until, awaited, now));
             }

@@ -245,10 +245,10 @@ impl Daemon {
             }
             Command::Posture(wish) => {
                 operator.state = State::Ending;
-                let operator::Posture { name: posture, seconds, reason } = wish;
+                let operator::Posture { what, seconds, reason } = wish;
                 let lasting = seconds.map(Duration::from_secs);
                 match self.federated.may_set(&self.site) {
-                    Ok(()) => self.handle(Event::Posture(id, Wish { posture, lasting, reason })),
+                    Ok(()) => self.handle(Event::Posture(id, Wish { what, lasting, reason })),
                     Err(why) => self.operators.ended(id, Err(why)),
                 }
             }
@@ -347,12 +347,12 @@ impl Daemon {
         };
         let sessions = self.machine.shown();
         let (in_force, moving) = self.machine.postures();
-        let own = [self.audit.alarm(), self.store.alarm(), self.clock.alarm()];
+        let own = [self.audit.alarm(), self.store.alarm(), self.clock.alarm(), self.machine.posture_alarm()];
         let alarms = self.operators.alarms.iter().cloned().chain(self.operators.failed.alarms(now));
         let left = |until: Time| until.as_millis().saturating_sub(now.as_millis());
         let in_force = in_force
             .iter()
-            .map(|one| operator::InForce { name: one.name.clone(), left_ms: one.until.map(left) });
+            .map(|one| operator::InForce { what: one.what.clone(), left_ms: one.until.map(left) });
         ServerStatus {
             site: self.site.name().clone(),
             session_count: sessions.len() as u64,

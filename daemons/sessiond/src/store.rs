@@ -1,8 +1,9 @@
 //! The store of sessions: one file, synced at each change, so that sessions survive sessiond.
 
-use levee_policy::{LabelName, ServiceName, UserName};
+use levee_policy::site::Placed;
+use levee_policy::{LabelName, PostureName, ServiceName, UserName};
 use levee_session::federation::Setting;
-use levee_session::{Access, Change, REST, SessionId, Stored, Time};
+use levee_session::{Access, Change, InForce, REST, SessionId, Stored, Time};
 use redb::{
     BackendError, Database, ReadableDatabase as _, ReadableTable as _, StorageBackend, TableDefinition,
 };
@@ -27,7 +28,8 @@ const DISABLED: TableDefinition<'_, &str, ()> = TableDefinition::new("disabled")
 const KNOWN: TableDefinition<'_, &str, [u8; 32]> = TableDefinition::new("known");
 /// User → the last step of time of which a code of theirs was taken.
 const CODES: TableDefinition<'_, &str, u64> = TableDefinition::new("codes");
-/// One row, under an empty key: postcard of the list of [`InForce`].
+/// One row, under an empty key: postcard of the list of [`InForce`]. Of before postures had ranges it has another form; no list with something in
+/// it reads as both, so that a program of then does not start with half of what it does not know.
 const POSTURES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("postures");
 /// Beside the postures themselves, which have no name there: when and where they were set.
 const SET: &str = "set";
@@ -126,6 +128,16 @@ impl StorageBackend for Allocated {
     fn close(&self) -> std::io::Result<()> {
         self.0.unlock()
     }
+}
+
+/// What the row of postures says, in either form.
+fn read_in_force(row: &[u8]) -> Result<Vec<InForce>, StoreError> {
+    let before = || {
+        let names: Vec<(PostureName, Option<Time>)> = postcard::from_bytes(row).map_err(other)?;
+        let everywhere = |(name, until)| InForce { what: Placed::everywhere(name), until };
+        Ok(names.into_iter().map(everywhere).collect())
+    };
+    postcard::from_bytes(row).or_else(|_| before())
 }
 
 /// What the store has.
@@ -262,7 +274,7 @@ impl Store {
         let read = self.database()?.begin_read()?;
         let table = read.open_table(POSTURES)?;
         let Some(row) = table.get("")? else { return Ok((Setting::default(), true)) };
-        let in_force = postcard::from_bytes(row.value()).map_err(other)?;
+        let in_force = read_in_force(row.value())?;
         // A store of before servers told each other has not this one.
         let (number, at) = match table.get(SET)? {
             None => (0, None),
@@ -371,8 +383,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_policy::{DomainName, HostName, PostureName};
-    use levee_session::InForce;
+    use levee_policy::{DomainName, HostName};
     use levee_sys::mount::{Attributes, Mount};
     use std::os::fd::{AsFd as _, AsRawFd as _};
 
@@ -463,9 +474,15 @@ mod tests {
             user: user(name),
             admits,
         };
-        let one = InForce { name: PostureName::new("siege").unwrap(), until: Some(NOW) };
+        let siege = PostureName::new("siege").unwrap();
+        let ranges = |ranges: &[&str]| Some(ranges.iter().map(|range| range.parse().unwrap()).collect());
+        let all = InForce { what: Placed::everywhere(siege.clone()), until: Some(NOW) };
+        let some =
+            Placed { posture: Some(siege), labels: ranges(&["SECRET", "CONFIDENTIAL..SECRET//NATO,MED"]) };
+        let default = Placed { posture: None, labels: ranges(&["UNCLASSIFIED"]) };
+        let placed = [some, default].map(|what| InForce { what, until: None });
         let at = Some(DomainName::new("server.example").unwrap());
-        let setting = Setting { number: 7, at, in_force: vec![one] };
+        let setting = Setting { number: 7, at, in_force: [all].into_iter().chain(placed).collect() };
         let mut store = Store::open(directory.as_fd()).unwrap();
         assert_eq!(store.postures().unwrap(), (Setting::default(), true));
         let said = [
@@ -501,6 +518,42 @@ mod tests {
         assert_eq!(store.disabled().unwrap(), [user("bob")]);
         assert_eq!(store.known().unwrap(), [("passwords".to_owned(), [1; 32])]);
         assert_eq!(store.accesses().unwrap(), [access("bob", false)]);
+    }
+
+    /// As it was before postures could be set at some labels.
+    type Before = Vec<(PostureName, Option<Time>)>;
+
+    #[test]
+    fn postures_of_a_store_of_before_there_were_ranges_count_everywhere_and_a_program_of_then_does_not_obey_half()
+     {
+        let place = tempfile::tempdir().unwrap();
+        let directory = File::open(place.path()).unwrap();
+        let mut store = Store::open(directory.as_fd()).unwrap();
+        let mut row = |bytes: &[u8]| {
+            let change = store.database().unwrap().begin_write().unwrap();
+            change.open_table(POSTURES).unwrap().insert("", bytes).unwrap();
+            change.commit().unwrap();
+            store.postures().map(|(setting, _)| setting.in_force)
+        };
+        // A name of one letter looks most like what is there now.
+        for name in ["s", "siege", "0", &"p".repeat(32)] {
+            let name = PostureName::new(name).unwrap();
+            for until in [None, Some(NOW), Some(Time::from_millis(u64::MAX))] {
+                let before: Before = vec![(name.clone(), until); 2];
+                let now = vec![InForce { what: Placed::everywhere(name.clone()), until }; 2];
+                assert_eq!(row(&postcard::to_allocvec(&before).unwrap()).unwrap(), now);
+                let bytes = postcard::to_allocvec(&now).unwrap();
+                assert!(postcard::from_bytes::<Before>(&bytes).is_err());
+                assert_eq!(row(&bytes).unwrap(), now);
+            }
+        }
+        let default = Placed { posture: None, labels: Some(vec!["SECRET".parse().unwrap()]) };
+        let bytes = postcard::to_allocvec(&vec![InForce { what: default, until: None }]).unwrap();
+        assert!(postcard::from_bytes::<Before>(&bytes).is_err());
+        assert_eq!(row(&[0]).unwrap(), [], "of nothing both are the same");
+        for wrong in [&[][..], &[1], &[1, 1], &[1, 5, b's'], b"rubbish"] {
+            assert!(row(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

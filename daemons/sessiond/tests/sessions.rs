@@ -8,6 +8,7 @@ use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request};
 use levee_ipc::device::Proof;
 use levee_ipc::keyer::{FromKeyer, KeyRecord};
 use levee_ipc::operator;
+use levee_policy::site::Placed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -207,8 +208,8 @@ fn a_vault_that_lives_and_says_nothing_of_a_posture_is_killed_when_its_time_is_o
     client.open("SECRET");
     world.shared(|shared| shared.faults.vaults_keep_keys = true);
     let set = |name: Option<&str>| {
-        let name = name.map(|name| name.parse().unwrap());
-        let wish = operator::Posture { name, seconds: None, reason: "a drill".into() };
+        let what = Placed { posture: name.map(|name| name.parse().unwrap()), labels: None };
+        let wish = operator::Posture { what, seconds: None, reason: "a drill".into() };
         let start = Instant::now();
         let done = world.operator(&operator::Command::Posture(wish));
         assert!(matches!(done, operator::Answer::Ended), "{done:?}");

@@ -30,8 +30,8 @@ use crate::uids::Uids;
 use crate::{Fatal, log, selinux};
 use launch::{inner_addresses, served};
 use levee_ipc::warden::{CompartmentStatus, IsolationForm, LabelEvent, Role, UpflowCounters};
-use levee_policy::site::{Mode, Program, Protocol, VaultKind};
-use levee_policy::{LabelName, PostureName, Site};
+use levee_policy::site::{Mode, Placed, Program, Protocol, VaultKind};
+use levee_policy::{LabelName, Site};
 use levee_sys::cgroup::Cgroup;
 use levee_sys::tun::{self, Offload, Queue};
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub struct Resources<'a> {
     /// The image of the site's programs.
     pub image: PathBuf,
     /// Which postures are in force; `None` where nobody has said so yet.
-    pub in_force: Option<&'a [PostureName]>,
+    pub in_force: Option<&'a [Placed]>,
 }
 
 impl Resources<'_> {

@@ -457,7 +457,7 @@ impl Server {
                 running.into_iter().for_each(|running| running.abandon(ticket, Instant::now()));
             }
             SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
-            SessiondRequest::Postures { names, ticket } => self.take_postures(names, ticket),
+            SessiondRequest::Postures { in_force, ticket } => self.take_postures(in_force, ticket),
             SessiondRequest::Compartments => self.tell_status(),
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::compartment::service::{Report, Told};
 use levee_policy::decision::Connect;
-use levee_policy::{Grant, Label, PostureName, ServiceName, Site, site};
+use levee_policy::{Grant, Label, ServiceName, Site, site};
 use std::time::{Duration, Instant};
 
 /// What has become of one service is recorded no more often than this; process 1 has no more to tell.
@@ -29,10 +29,10 @@ pub fn decide(
     site: &Site,
     label: &Label,
     service: &site::Service,
-    in_force: Option<&[PostureName]>,
+    in_force: Option<&[site::Placed]>,
 ) -> Result<Grant<Connect>, String> {
-    let names = in_force.ok_or("which postures are in force is not known yet")?;
-    let posture = site.posture_at(label, names.iter());
+    let in_force = in_force.ok_or("which postures are in force is not known yet")?;
+    let posture = site.posture_at(label, in_force.iter());
     site.decide_start(label, service, posture).map_err(|denial| denial.to_string())
 }
 

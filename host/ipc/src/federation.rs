@@ -157,6 +157,7 @@ impl Envelope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use levee_policy::site::Placed;
     use levee_session::{InForce, Time};
 
     fn sealed() -> Sealed {
@@ -202,7 +203,15 @@ mod tests {
         let word =
             |n| Word { server: name(n), epoch: u64::MAX, heard: u64::MAX, granted: u64::MAX, done: u64::MAX };
         let until = Some(Time::from_millis(u64::MAX));
-        let in_force = InForce { name: "p".repeat(32).parse().unwrap(), until };
+        // As many octets of ranges as there may be: the longest, and others.
+        let range = |n: usize| match n {
+            0 => format!("{0}..{0}", "A".repeat(255)),
+            _ => "A".repeat(32),
+        };
+        let in_force = (0..16).map(|n| {
+            let labels = Some(vec![range(n).parse().unwrap()]);
+            InForce { what: Placed { posture: Some("p".repeat(32).parse().unwrap()), labels }, until }
+        });
         let statement = Statement {
             site: "harbourharbo".parse().unwrap(),
             server: name(99),
@@ -210,7 +219,7 @@ mod tests {
             number: u64::MAX,
             words: (0..PEERS).map(word).collect(),
             pages: vec![[0xff; 32]; PAGES],
-            setting: Setting { number: u64::MAX >> 1, at: Some(name(99)), in_force: vec![in_force; 16] },
+            setting: Setting { number: u64::MAX >> 1, at: Some(name(99)), in_force: in_force.collect() },
             is_kept: true,
             postures: [0xff; 32],
         };
@@ -219,7 +228,10 @@ mod tests {
         let envelope = Envelope { sealed, statement: statement.encode(), signature: vec![1; 104] };
         let bytes = envelope.encode().unwrap();
         assert_eq!(Envelope::decode(&bytes), Some(envelope));
-        assert_eq!(Statement::decode(&statement.encode()), Some(statement));
+        assert_eq!(Statement::decode(&statement.encode()), Some(statement.clone()));
+        let mut more = statement;
+        more.setting.in_force[1].what.labels = Some(vec!["A".repeat(33).parse().unwrap()]);
+        assert_eq!(Statement::decode(&more.encode()), None, "an octet more");
         let pages = vec![(0, vec![1; PAGE]); 3];
         let put = Ask::Put { attempt: u64::MAX, number: u64::MAX, envelope: bytes.clone(), pages };
         let (a, b) = crate::Channel::pair().unwrap();

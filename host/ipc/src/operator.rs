@@ -2,9 +2,8 @@
 
 use crate::vault::Report;
 use crate::warden::{CompartmentStatus, PartitionStatus};
-use levee_policy::{
-    DomainName, HostName, LabelName, PartitionName, PostureName, ProtectionName, SiteName, UserName,
-};
+use levee_policy::site::Placed;
+use levee_policy::{DomainName, HostName, LabelName, PartitionName, ProtectionName, SiteName, UserName};
 use levee_prices::{Carried, Prices, Unpriced};
 pub use levee_session::{Access, Accessible};
 use serde::{Deserialize, Serialize};
@@ -81,19 +80,19 @@ impl Entering {
 /// What an operator wishes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Posture {
-    /// Which; `None`: the default.
-    pub name: Option<PostureName>,
+    /// Which, and at which labels.
+    pub what: Placed,
     /// For how many seconds; `None`: until another is set.
     pub seconds: Option<u64>,
     /// Why.
     pub reason: String,
 }
 
-/// A posture in force.
+/// A posture in force, or the default over one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InForce {
-    /// Which.
-    pub name: PostureName,
+    /// Which, and at which labels.
+    pub what: Placed,
     /// For how many more milliseconds; `None`: until another is set.
     pub left_ms: Option<u64>,
 }
@@ -149,7 +148,7 @@ pub struct ServerStatus {
     pub alarms: Vec<String>,
     /// Audit records written.
     pub audit_records: u64,
-    /// The postures in force: where they share a label, the last counts.
+    /// What is in force: the last that has a label counts there.
     #[serde(default)]
     pub postures: Vec<InForce>,
     /// Whether a change of posture is under way.

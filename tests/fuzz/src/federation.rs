@@ -84,6 +84,8 @@ fn serve(server: &mut Federation, used: &mut BTreeSet<SessionId>, last: &mut u64
             Said::Until(_, until) => assert!(until <= now.after(TTL), "longer than a lease"),
             Said::Set(_, setting) => {
                 assert!(setting.number > 0 && setting.in_force.len() <= 16, "what no operator can have set");
+                let ranges = setting.in_force.iter().flat_map(|one| one.what.ranges());
+                assert!(ranges.map(|range| range.as_str().len()).sum::<usize>() <= 1_024, "nor this");
                 server.set(setting, now.after(TTL), false, now);
                 server.kept(now);
             }

@@ -4,6 +4,7 @@
 //! Input: a byte that says which, then the octets. What is read has one spelling and is read to the last octet, within its bounds.
 
 use levee_ipc::federation::{ENVELOPE, Envelope, PAGES, PEERS, Passport, Sealed, Setting, Statement, Word};
+use levee_policy::site::Placed;
 use levee_session::InForce;
 
 /// Runs the target on one input.
@@ -46,7 +47,10 @@ fn ends_where_it_ends(octets: &[u8], is_read: impl Fn(&[u8]) -> bool) {
 pub fn honest() -> [(&'static str, Vec<u8>); 3] {
     let server = |name: &str| name.parse().expect("a name");
     let word = Word { server: server("two.example"), epoch: 7, heard: 300, granted: 299, done: 12 };
-    let in_force = vec![InForce { name: "siege".parse().expect("a name"), until: None }];
+    let labels = Some(vec!["SECRET".parse().expect("a range")]);
+    let placed = [Some("siege".parse().expect("a name")), None]
+        .map(|posture| Placed { posture, labels: labels.clone() });
+    let in_force = placed.map(|what| InForce { what, until: None }).to_vec();
     let setting = Setting { number: 3, at: Some(server("two.example")), in_force };
     let statement = Statement {
         site: "harbour".parse().expect("a name"),

@@ -13,6 +13,7 @@ mod federation;
 mod frames;
 mod gateway;
 mod guard;
+mod in_force;
 mod isolation;
 mod layers;
 mod link;
@@ -21,6 +22,7 @@ mod networks;
 mod parse;
 mod partition;
 mod people;
+mod placed;
 mod posture;
 mod ppk;
 mod problem;
@@ -59,6 +61,7 @@ pub use needs::{Need, Needs};
 pub use networks::Network;
 pub use partition::{Channel, Partition, Restart};
 pub use people::{Host, SecondFactor, User};
+pub use placed::Placed;
 pub use posture::Posture;
 pub use ppk::HostPpk;
 pub use problem::{Problem, ProblemKind};
@@ -74,9 +77,7 @@ pub use wire::Wire;
 
 use crate::domain::Domain;
 use crate::label::{Label, Range};
-use crate::names::{
-    HostName, LabelName, PartitionName, PostureName, ProtectionName, ServiceName, SiteName, UserName,
-};
+use crate::names::{HostName, LabelName, PartitionName, ProtectionName, ServiceName, SiteName, UserName};
 use crate::selinux;
 use crate::vocabulary::Vocabulary;
 
@@ -273,16 +274,6 @@ impl Site {
         posture::digest(&self.postures)
     }
 
-    /// Which of these postures in force counts at a label: the last that names it.
-    pub fn posture_at<'a>(
-        &self,
-        label: &Label,
-        in_force: impl DoubleEndedIterator<Item = &'a PostureName>,
-    ) -> Option<&Posture> {
-        let postures = in_force.rev().filter_map(|name| self.postures.iter().find(|one| one.name() == name));
-        postures.into_iter().find(|posture| posture.covers(label))
-    }
-
     /// Of what a session's grant lets it reach, what is on where this posture counts: nothing but services can be off.
     pub fn on_under(reach: &[Reach], posture: Option<&Posture>) -> Vec<Reach> {
         let is_on = |one: &&Reach| match &one.destination {
@@ -341,15 +332,6 @@ impl Site {
         let postures = self.postures.iter().filter(|posture| posture.covers(label)).map(Some);
         let workers = postures.chain([None]).map(|posture| self.vault_under(label, posture).workers());
         workers.max().unwrap_or(1)
-    }
-
-    /// The same where these are in force; `None`: nobody has said which are, and any counts in which stacks must agree.
-    pub fn vault_in_force(&self, label: &Label, in_force: Option<&[PostureName]>) -> VaultKind {
-        let posture = match in_force {
-            Some(names) => self.posture_at(label, names.iter()),
-            None => self.postures.iter().find(|posture| posture.covers(label) && posture.agrees()),
-        };
-        self.vault_under(label, posture)
     }
 
     /// The domains of interpretation, in the file's order.

@@ -1,6 +1,7 @@
 //! `[[posture]]`: what tunnels must have, who may have sessions and which services are on, while an operator says so.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
@@ -45,6 +46,27 @@ const SAYS: [&str; 14] = [
     "services",
 ];
 
+/// Nobody, and no service.
+static IN_DOUBT: LazyLock<Posture> = LazyLock::new(|| Posture {
+    name: PostureName::in_doubt(),
+    labels: None,
+    ciphers: None,
+    exchanges: None,
+    ml_kem: false,
+    people: Some(BTreeSet::new()),
+    hosts: None,
+    layered: None,
+    services: Some(BTreeSet::new()),
+    key_life: None,
+    constant: false,
+    aggfrag: false,
+    agree: false,
+    aead: None,
+    poll: None,
+    workers: None,
+    follow: FOLLOW,
+});
+
 /// What counts while it is in force. What it does not say is as without it.
 #[derive(Clone, Debug)]
 pub struct Posture {
@@ -74,9 +96,19 @@ impl Posture {
     /// How long workstations have to follow where a posture ends.
     pub const FOLLOW: Duration = FOLLOW;
 
+    /// What counts where nobody can know what does: nobody has sessions, and no service is on. No site has it among its own.
+    pub fn in_doubt() -> &'static Self {
+        &IN_DOUBT
+    }
+
     /// Its name.
     pub fn name(&self) -> &PostureName {
         &self.name
+    }
+
+    /// The labels that it is for; `None`: all.
+    pub fn labels(&self) -> Option<&[Range]> {
+        self.labels.as_deref()
     }
 
     /// Whether it says anything of this label.
@@ -159,6 +191,11 @@ impl Posture {
 
     /// What it does to those whom it does not admit, as what follows its name.
     pub fn refusal(&self, user: &UserName, host: &HostName, label: &LabelName) -> String {
+        if std::ptr::eq(self, Self::in_doubt()) {
+            return format!(
+                "lets nobody have sessions at {label}: the site file does not have a range any more that was set"
+            );
+        }
         if self.layers_suffice(host) {
             return format!("does not let `{user}` have sessions at {label} from `{host}`");
         }

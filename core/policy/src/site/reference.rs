@@ -604,7 +604,7 @@ pub(super) const POSTURE: Section = Section {
             "labels",
             RANGES,
             "all labels",
-            "At which labels. Where postures in force share one, the last that was set counts.",
+            "At which labels, at most: `levee posture set --labels` can say fewer. Where postures in force share one, the last that was set counts.",
         ),
         may(
             "ciphers",

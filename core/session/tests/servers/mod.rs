@@ -1,5 +1,6 @@
 //! Several servers, the table between them, and all that can go wrong with both, in the order that a seed says.
 
+use levee_policy::site::Placed;
 use levee_policy::{DomainName, HostName, SiteName};
 use levee_session::federation::*;
 use levee_session::{SessionId, Stored, Time};
@@ -541,7 +542,18 @@ impl World {
         let server = &self.servers[n];
         let may = server.machine.may_set().is_ok() && server.moving.is_none();
         if may {
-            let setting = server.setting.next(&server.name, vec![]).unwrap();
+            let of = |posture: Option<&str>, range: &str| {
+                let posture = posture.map(|name| name.parse().unwrap());
+                InForce { what: Placed { posture, labels: Some(vec![range.parse().unwrap()]) }, until: None }
+            };
+            let low = of(Some("siege"), "LOW..HIGH");
+            let in_force = match self.random.below(3) {
+                0 => vec![],
+                1 => vec![low],
+                _ => vec![low, of(None, "LOW")],
+            };
+            let server = &self.servers[n];
+            let setting = server.setting.next(&server.name, in_force).unwrap();
             self.set(n, setting, true);
         }
         may

@@ -180,9 +180,9 @@ impl StandIns {
             Said::Says(SessiondRequest::Abandon { label, ticket }) => {
                 shared.trace.push(format!("abandon {label} {ticket}"));
             }
-            Said::Says(SessiondRequest::Postures { names, ticket }) => {
-                let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-                shared.trace.push(format!("postures {}", names.join(" ")));
+            Said::Says(SessiondRequest::Postures { in_force, ticket }) => {
+                let said: Vec<String> = in_force.iter().map(ToString::to_string).collect();
+                shared.trace.push(format!("postures {}", said.join(", ")));
                 self.say(LabelEvent::Postures { ticket });
             }
             Said::Says(SessiondRequest::Replace(role)) => shared.trace.push(format!("replace {role:?}")),

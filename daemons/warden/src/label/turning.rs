@@ -5,7 +5,7 @@ use crate::compartment::CUT;
 use crate::leavings::Leavings;
 use crate::service::{self, Note};
 use levee_policy::decision::Connect;
-use levee_policy::{Grant, Label, PostureName, ServiceName, Site};
+use levee_policy::{Grant, Label, ServiceName, Site, site::Placed};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ pub(super) type Off = BTreeMap<ServiceName, String>;
 pub(super) type Grants = BTreeMap<ServiceName, Grant<Connect>>;
 
 /// What is decided of the services of a label where these postures are in force: each has its grant, or is off.
-pub(super) fn decided(site: &Site, label: &Label, in_force: Option<&[PostureName]>) -> (Grants, Off) {
+pub(super) fn decided(site: &Site, label: &Label, in_force: Option<&[Placed]>) -> (Grants, Off) {
     let (mut grants, mut off) = (Grants::new(), Off::new());
     for one in site.services_at(label) {
         match service::decide(site, label, one, in_force) {
@@ -37,7 +37,7 @@ impl RunningLabel {
         &mut self,
         site: &Site,
         label: &Label,
-        in_force: Option<&[PostureName]>,
+        in_force: Option<&[Placed]>,
     ) -> levee_sys::Result<bool> {
         self.turn(decided(site, label, in_force))
     }

@@ -4,14 +4,14 @@
 use super::Server;
 use crate::label::RunningLabel;
 use levee_ipc::warden::LabelEvent;
-use levee_policy::{LabelName, PostureName, Site};
+use levee_policy::{LabelName, Site, site::Placed};
 use std::collections::BTreeSet;
 
 /// Which are in force, and whether that is so everywhere.
 #[derive(Debug)]
 pub(super) struct Postures {
     /// `None`: sessiond has not said so, and the site has some.
-    in_force: Option<Vec<PostureName>>,
+    in_force: Option<Vec<Placed>>,
     /// What sessiond waits for since it has said so last.
     pub unkept: Option<Unkept>,
 }
@@ -23,7 +23,7 @@ impl Postures {
     }
 
     /// Those in force; `None`: nobody has said so yet.
-    pub fn in_force(&self) -> Option<&[PostureName]> {
+    pub fn in_force(&self) -> Option<&[Placed]> {
         self.in_force.as_deref()
     }
 
@@ -48,8 +48,8 @@ pub(super) struct Unkept {
 
 impl Server {
     /// These are in force from now on, and no others.
-    pub(super) fn take_postures(&mut self, names: Vec<PostureName>, ticket: u64) {
-        self.postures.in_force = Some(names);
+    pub(super) fn take_postures(&mut self, in_force: Vec<Placed>, ticket: u64) {
+        self.postures.in_force = Some(in_force);
         let before = self.postures.unkept.take();
         let mut turning = before.map_or_else(BTreeSet::new, |unkept| unkept.turning);
         for name in self.labels.keys().cloned().collect::<Vec<_>>() {

@@ -3,7 +3,8 @@
 use super::frames::FramesState;
 use super::upflow::UpflowCounters;
 use super::{Part, Peer, Role};
-use levee_policy::{LabelName, PartitionName, PostureName};
+use levee_policy::site::Placed;
+use levee_policy::{LabelName, PartitionName};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::net::IpAddr;
@@ -142,8 +143,8 @@ pub enum SessiondRequest {
     /// [`LabelEvent::Postures`] with this number, unless others are said before. Where the site has postures no service is on before this
     /// is said once.
     Postures {
-        /// Which.
-        names: Vec<PostureName>,
+        /// Which, and where.
+        in_force: Vec<Placed>,
         /// The asker's own number.
         ticket: u64,
     },

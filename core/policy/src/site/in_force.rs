@@ -1,0 +1,190 @@
+//! What counts at a label of what operators have set: the last that has it.
+
+use super::placed::Placed;
+use super::posture::Posture;
+use super::vault::VaultKind;
+use super::{Site, vault};
+use crate::label::{Label, Range};
+use crate::names::{PostureName, RangeName};
+use crate::vocabulary::SyntaxError;
+
+/// A range with more labels than this is not looked at label by label.
+const LABELS: u64 = 1_024;
+
+impl Site {
+    /// A posture by name.
+    pub fn posture(&self, name: &PostureName) -> Option<&Posture> {
+        self.postures.iter().find(|one| one.name() == name)
+    }
+
+    /// The labels of a range.
+    ///
+    /// # Errors
+    /// The site has no such range.
+    pub fn range(&self, name: &RangeName) -> Result<Range, SyntaxError> {
+        self.vocabulary.parse_range(name.as_str())
+    }
+
+    /// What somebody means who says this, in the site's own words.
+    ///
+    /// # Errors
+    /// The site has no such posture or range, or the posture is for no label of it; with what to write instead.
+    pub fn place(&self, said: &Placed) -> Result<Placed, String> {
+        let own = match &said.posture {
+            None => None,
+            Some(name) => {
+                let all: Vec<&str> = self.postures.iter().map(|one| one.name().as_str()).collect();
+                let unknown =
+                    || format!("the site has no posture `{name}`; it has: {} default", all.join(" "));
+                self.posture(name).ok_or_else(unknown)?.labels()
+            }
+        };
+        let mut labels = Vec::new();
+        for name in said.ranges() {
+            let range =
+                self.range(name).map_err(|fault| format!("`{name}`: {}; {}", fault.what, fault.remedy))?;
+            if let Some(own) = own.filter(|own| !vault::overlap(std::slice::from_ref(&range), Some(own))) {
+                let own: Vec<String> =
+                    own.iter().filter_map(|range| self.vocabulary.print_range(range)).collect();
+                return Err(format!(
+                    "posture `{}` is for no label of `{name}`: its own are {}",
+                    said.name(),
+                    own.join(", ")
+                ));
+            }
+            let printed = self.vocabulary.print_range(&range).and_then(|text| RangeName::new(&text).ok());
+            labels.push(printed.ok_or_else(|| format!("`{name}` is too long"))?);
+        }
+        let labels = said.labels.is_some().then_some(labels);
+        if labels.as_ref().is_some_and(Vec::is_empty) {
+            return Err("name a range of labels".to_owned());
+        }
+        Ok(Placed { posture: said.posture.clone(), labels })
+    }
+
+    /// Whether nobody can know where this counts: the site does not have a range of it any more.
+    pub fn is_in_doubt(&self, placed: &Placed) -> bool {
+        let is_known = placed.posture.as_ref().is_none_or(|name| self.posture(name).is_some());
+        is_known && placed.ranges().any(|range| self.range(range).is_err())
+    }
+
+    /// Which of these postures counts at a label: the last that has it. A posture that the site does not have any more says nothing. Where nobody can know
+    /// which one counts, since the site does not have a range any more, [`Posture::in_doubt`] does.
+    pub fn posture_at<'a>(
+        &self,
+        label: &Label,
+        in_force: impl DoubleEndedIterator<Item = &'a Placed>,
+    ) -> Option<&Posture> {
+        // What counts unless something else does, if that is so.
+        let mut perhaps: Option<Option<&Posture>> = None;
+        let is_other = |perhaps: Option<Option<&Posture>>, posture: Option<&Posture>| {
+            perhaps.is_some_and(|perhaps| perhaps.map(Posture::name) != posture.map(Posture::name))
+        };
+        for placed in in_force.rev() {
+            let posture = match &placed.posture {
+                None => None,
+                Some(name) => match self.posture(name) {
+                    Some(posture) if posture.covers(label) => Some(posture),
+                    _ => continue,
+                },
+            };
+            let mut read = placed.ranges().map(|range| self.range(range));
+            let is_here = placed.labels.is_none() || read.any(|one| one.is_ok_and(|one| one.contains(label)));
+            if !is_here && !self.is_in_doubt(placed) {
+                continue;
+            }
+            if is_other(perhaps, posture) {
+                return Some(Posture::in_doubt());
+            }
+            if is_here {
+                return posture;
+            }
+            perhaps = Some(posture);
+        }
+        is_other(perhaps, None).then(Posture::in_doubt)
+    }
+
+    /// What is in force when this is set over a list of what was, each with its end: what the same posture had at these labels alone it replaces.
+    pub fn with<T, E: PartialOrd>(
+        &self,
+        list: Vec<T>,
+        new: T,
+        of: impl Fn(&T) -> (&Placed, Option<E>),
+    ) -> Vec<T> {
+        let (what, over) = (of(&new).0.posture.clone(), self.certain(of(&new).0));
+        let is_replaced = |one: &T| {
+            let placed = of(one).0;
+            placed.posture == what && self.possible(placed).iter().all(|range| is_within(range, &over))
+        };
+        let mut all: Vec<T> = list.into_iter().filter(|one| !is_replaced(one)).collect();
+        all.push(new);
+        self.seen(all, of)
+    }
+
+    /// Of a list of what was set, each with its end, that which some label sees: now, or when what is over it has ended. The default is seen where it is over something.
+    pub fn seen<T, E: PartialOrd>(&self, list: Vec<T>, of: impl Fn(&T) -> (&Placed, Option<E>)) -> Vec<T> {
+        let mut seen: Vec<T> = Vec::new();
+        for one in list.into_iter().rev() {
+            let (placed, until) = of(&one);
+            let outlasts = |end: Option<E>| match (&end, &until) {
+                (None, _) => true,
+                (Some(end), Some(until)) => end >= until,
+                (Some(_), None) => false,
+            };
+            let over = seen.iter().map(&of).filter_map(|(over, end)| outlasts(end).then_some(over));
+            let over: Vec<Range> = over.flat_map(|over| self.certain(over)).collect();
+            if !self.possible(placed).iter().all(|range| is_within(range, &over)) {
+                seen.push(one);
+            }
+        }
+        let mut kept: Vec<T> = Vec::new();
+        for one in seen.into_iter().rev() {
+            let (placed, _) = of(&one);
+            let ranges = self.possible(placed);
+            let is_over = |below: &T| vault::overlap(&self.possible(of(below).0), Some(&ranges));
+            if placed.posture.is_some() || kept.iter().any(is_over) {
+                kept.push(one);
+            }
+        }
+        kept
+    }
+
+    /// The labels at which this can count; where nobody can know, all that its posture is for.
+    fn possible(&self, placed: &Placed) -> Vec<Range> {
+        let posture = placed.posture.as_ref().and_then(|name| self.posture(name));
+        let own = match posture.and_then(Posture::labels) {
+            Some(own) => own.to_vec(),
+            None => vec![self.vocabulary.whole()],
+        };
+        let given: Result<Vec<Range>, _> = placed.ranges().map(|range| self.range(range)).collect();
+        match given {
+            Ok(given) if placed.labels.is_some() => {
+                own.iter().flat_map(|own| given.iter().filter_map(|range| own.intersection(range))).collect()
+            }
+            _ => own,
+        }
+    }
+
+    /// Those at which it certainly does.
+    fn certain(&self, placed: &Placed) -> Vec<Range> {
+        let is_known = placed.posture.as_ref().is_none_or(|name| self.posture(name).is_some());
+        if is_known && !self.is_in_doubt(placed) { self.possible(placed) } else { Vec::new() }
+    }
+
+    /// What stands at a label's tunnel where these are in force; `None`: nobody has said which are, and any counts in which stacks must agree.
+    pub fn vault_in_force(&self, label: &Label, in_force: Option<&[Placed]>) -> VaultKind {
+        let posture = match in_force {
+            Some(in_force) => self.posture_at(label, in_force.iter()),
+            None => self.postures.iter().find(|posture| posture.covers(label) && posture.agrees()),
+        };
+        self.vault_under(label, posture)
+    }
+}
+
+/// Whether each label of a range is in one of these.
+fn is_within(range: &Range, others: &[Range]) -> bool {
+    others.iter().any(|other| other.includes(range))
+        || range
+            .labels(LABELS)
+            .is_some_and(|mut labels| labels.all(|label| others.iter().any(|other| other.contains(&label))))
+}
