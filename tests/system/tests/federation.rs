@@ -210,6 +210,29 @@ people = ["mia"]
     }
     let log = world.levee(&["audit", "show", "--state", &text(&world.path("state"))]).ok();
     assert!(log.contains("set at two.harbour.example, after siege"), "{log}");
+    // At some labels alone, and from either; the default gives them back.
+    let ranges = |run: &str| {
+        let postures = two.status(run)["postures"].clone();
+        let all = postures.as_array().expect("a list").iter();
+        all.map(|one| one["ranges"].clone()).collect::<Vec<_>>()
+    };
+    for (set, name, at, suite) in [
+        ("second-run", "siege", "UNCLASSIFIED..CONFIDENTIAL", "aes-256-gcm"),
+        ("run", "siege", LABEL, "chacha20-poly1305"),
+        ("second-run", "default", LABEL, "aes-256-gcm"),
+    ] {
+        posture(set, &["set", name, "--labels", at]).ok();
+        for run in ["run", "second-run"] {
+            let (suites, _) = there(run);
+            assert!(
+                !suites.is_empty() && suites.iter().all(|one| one == suite),
+                "{run} {name} {at}: {suites:?}"
+            );
+            let expected = if name == "default" { "UNCLASSIFIED..CONFIDENTIAL" } else { at };
+            assert_eq!(ranges(run).last(), Some(&serde_json::json!([expected])), "{run}");
+        }
+    }
+    posture("run", &["set", "default"]).ok();
     // A constant rate, of which the workstation hears from the first server alone: whether that one has it first or last.
     for (set, end) in [("run", "second-run"), ("second-run", "run")] {
         posture(set, &["set", "even"]).ok();
@@ -241,7 +264,7 @@ people = ["mia"]
     assert_eq!(there("second-run").0, ["chacha20-poly1305"]);
     // Over a restart of one, what it was told stays; and nobody has a session there whom a posture bars.
     posture("second-run", &["set", "few"]).ok();
-    assert_eq!(there("run").1, ["siege", "few"]);
+    assert_eq!(there("run").1, ["few"], "nobody sees the other any more");
     world.fetch("ws1", HERE).refused();
     world.level("ws1", LABEL).refused();
 }

@@ -578,6 +578,103 @@ fn services_that_a_posture_has_off_and_people_that_it_does_not_allow_are_out_whe
     }
 }
 
+/// The names of every pair of keys at a label, once its vault has said so.
+fn keys(world: &World, label: &str) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    eventually(Duration::from_secs(60), "the vault says what keys it has", || {
+        let status = world.status();
+        let sas = status["vaults"][label]["sas"].as_array().into_iter().flatten();
+        let said = |sa: &Value, key: &str| sa[key].as_str().expect("a word").to_owned();
+        all = sas.map(|sa| (said(sa, "suite"), said(sa, "inbound_spi"))).collect();
+        !all.is_empty()
+    });
+    all
+}
+
+#[test]
+fn a_posture_that_is_set_at_one_of_two_labels_changes_that_ones_tunnel_alone_and_the_default_gives_it_back() {
+    let mut world = World::up("range", SITE, &["ws1", "ws2"]);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "mia", OTHER)] {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+        assert!(world.fetch(workstation, PAGE).ok().contains(label));
+    }
+    let plan: Value =
+        serde_json::from_str(&posture(&world, &["plan", "siege", "--labels", HIGH, "--json"]).ok())
+            .expect("JSON");
+    let outcome = |label: &str| {
+        let sessions = plan["sessions"].as_array().expect("sessions").iter();
+        sessions.filter(|one| one["label"] == label).map(|one| one["outcome"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((outcome(HIGH), outcome(OTHER)), (vec!["new-cipher".into()], vec!["stays".into()]), "{plan}");
+    assert!(
+        posture(&world, &["set", "siege", "--labels", "SECERT"]).refused().contains("did you mean `SECRET`")
+    );
+    let others = keys(&world, OTHER);
+    let (over, rounds) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    std::thread::scope(|scope| {
+        for (workstation, rounds) in ["ws1", "ws2"].into_iter().zip(&rounds) {
+            let (world, over) = (&world, &over);
+            scope.spawn(move || carry(world, workstation, over, rounds));
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // One label, and a range with it; the last is given back alone.
+            for (what, suite) in [
+                (["siege", "SECRET..SECRET//NATO,MED"], "chacha20-poly1305"),
+                (["default", HIGH], "aes-256-gcm"),
+            ] {
+                let before = rounds.each_ref().map(|one| one.load(Ordering::Relaxed));
+                let said =
+                    posture(&world, &["set", what[0], "--labels", what[1], "--reason", "a drill"]).ok();
+                assert!(said.starts_with(&format!("posture {} at {}: ", what[0], what[1])), "{said}");
+                assert!(keys(&world, HIGH).iter().all(|(of, _)| of == suite), "{what:?}");
+                eventually(Duration::from_secs(60), "files go to and fro", || {
+                    let now = rounds.each_ref().map(|one| one.load(Ordering::Relaxed));
+                    now[0] > before[0] + 1 && now[1] > before[1] + 1
+                });
+                assert_eq!(keys(&world, OTHER), others, "{what:?}: nothing of it is agreed anew");
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    });
+    for label in [HIGH, OTHER] {
+        assert_eq!(lost(&world, label), 0, "{label}: {}", world.status()["vaults"][label]["counters"]);
+    }
+    let log = audit(&world);
+    for said in ["siege at SECRET..SECRET//NATO,MED", &format!("default at {HIGH}"), "every session followed"]
+    {
+        assert!(log.contains(said), "{said}: {log}");
+    }
+
+    // A service that is off there alone, over a restart too.
+    posture(&world, &["set", "quiet", "--labels", HIGH]).ok();
+    let quiet = |world: &World| {
+        no_answer(world, PAGE);
+        assert!(world.fetch("ws1", ORDERS).ok().contains(HIGH));
+        assert!(off(world, HIGH).contains("posture `quiet` has `web` off") && off(world, OTHER) == "[]");
+        assert!(world.fetch("ws2", PAGE).ok().contains(OTHER));
+        assert!(posture(world, &["show"]).ok().contains(&format!("  quiet at {HIGH}\n")));
+        let shown: Value = serde_json::from_str(&posture(world, &["show", "--json"]).ok()).expect("JSON");
+        let last = shown.as_array().and_then(|all| all.last()).expect("one").clone();
+        assert_eq!((&last["name"], &last["ranges"]), (&"quiet".into(), &serde_json::json!([HIGH])));
+    };
+    quiet(&world);
+    world.kill_server();
+    world.start_server();
+    for (workstation, url) in [("ws1", ORDERS), ("ws2", PAGE)] {
+        eventually(Duration::from_secs(60), "the session is back", || {
+            world.fetch(workstation, url).status == 0
+        });
+    }
+    quiet(&world);
+    posture(&world, &["set", "default", "--labels", HIGH]).ok();
+    assert!(world.fetch("ws1", PAGE).ok().contains(HIGH));
+    let history = world.levee(&["posture", "history", "--state", &text(&world.path("state"))]).ok();
+    assert!(history.contains(&format!("quiet at {HIGH}")), "{history}");
+    world.stop_server();
+}
+
 /// Changes level again and again, signs on again where they were signed off, and asks for what is there, until it is over.
 fn restless(world: &World, (workstation, user): (&str, &str), labels: [&str; 2], over: &AtomicBool) -> u64 {
     let mut seen = 0;
