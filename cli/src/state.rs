@@ -30,6 +30,7 @@ enum What {
 ///
 /// A label's store, and those of its partitions, go to the label of its name, to that which --renamed makes of it, or to that which --move says; only where nobody can read them
 /// who could not before. If there is no such place, nothing is done. Copies and snapshots of stores are removed: they are made anew. Sessions do not come back.
+/// A posture that was set at some labels counts at those that are called so then: set `default` before, and afterwards what is to be.
 /// The server must be down.
 #[derive(Debug, Args)]
 struct Migrate {

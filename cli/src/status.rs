@@ -537,6 +537,7 @@ pub mod tests {
     use super::*;
     use levee_ipc::vault::Report;
     use levee_ipc::warden::IsolationForm;
+    use levee_policy::site::Placed;
     use levee_session::SessionId;
 
     pub fn status() -> ServerStatus {
@@ -593,6 +594,35 @@ pub mod tests {
             moving: false,
             federation: None,
         }
+    }
+
+    #[test]
+    fn what_is_in_force_is_shown_with_its_labels_and_what_is_left() {
+        let mut status = status();
+        let of = |posture: Option<&str>, labels: Option<&[&str]>, left_ms| InForce {
+            what: Placed {
+                posture: posture.map(|name| name.parse().unwrap()),
+                labels: labels.map(|all| all.iter().map(|range| range.parse().unwrap()).collect()),
+            },
+            left_ms,
+        };
+        status.postures = vec![
+            of(Some("siege"), None, None),
+            of(Some("quiet"), Some(&["SECRET", "LOW..SECRET//NATO"]), Some(9_999)),
+            of(None, Some(&["LOW"]), None),
+        ];
+        let shown = "  siege\n  quiet at SECRET and LOW..SECRET//NATO, 9 s more\n  default at LOW\n";
+        assert_eq!(postures(&status), shown);
+        assert_eq!(
+            serde_json::to_value(posture_views(&status)).unwrap(),
+            serde_json::json!([
+                {"name": "siege", "ranges": null, "left_ms": null},
+                {"name": "quiet", "ranges": ["SECRET", "LOW..SECRET//NATO"], "left_ms": 9_999},
+                {"name": "default", "ranges": ["LOW"], "left_ms": null},
+            ])
+        );
+        status.postures.clear();
+        assert_eq!(postures(&status), "  default\n");
     }
 
     #[test]
