@@ -338,7 +338,7 @@ mod tests {
             background: false,
             places: Default::default(),
         };
-        let uids = Uids::claim(&[directory.path().join("uids")], 1).unwrap();
+        let uids = Uids::claim(&[directory.path().join("uids")], 4095).unwrap();
         let (mut upflow, mut waits) = (Upflow::default(), Waits::new().unwrap());
         let low = run(&mut upflow, "UNCLASSIFIED", 3001, &options, &uids);
         assert_eq!(low.stages.len(), 1, "the lowest label has nothing below it to copy");
