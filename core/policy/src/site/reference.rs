@@ -483,7 +483,7 @@ pub(super) const NETWORK: Section = Section {
             "hosts",
             "a list of { address, port, protocol }",
             "[]",
-            "Which services of its hosts sessions at the label may use, or its partition's programs.",
+            "Which services of its hosts sessions at the label may use, or its partition's programs. A session may begin 4,096 connections to them at once, and 50 a second; more are dropped and counted.",
         ),
         may(
             "neighbours",
