@@ -229,7 +229,7 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, what: &Placed) -> R
     // As the server does it. Nobody says here for how long.
     let what = site.place(what)?;
     let new = InForce { what: what.clone(), left_ms: None };
-    let after = site.with(status.postures.clone(), new, |one| (&one.what, one.left_ms));
+    let after = site.with(status.postures.clone(), new, |one| &one.what);
     let (now, then) = (Under { site, in_force: status.postures.clone() }, Under { site, in_force: after });
     let posture = what.posture.as_ref().and_then(|name| site.posture(name));
     let follow = posture.map_or(site::Posture::FOLLOW, site::Posture::follow);

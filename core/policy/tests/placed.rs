@@ -52,8 +52,8 @@ fn set(site: &Site, list: &[&str], new: Option<&str>) -> Vec<String> {
     };
     let list: Vec<(Placed, Option<u64>)> = list.iter().map(read).collect();
     let after = match new.as_ref().map(read) {
-        Some(new) => site.with(list, new, |(what, until)| (what, *until)),
-        None => site.seen(list, |(what, until)| (what, *until)),
+        Some(new) => site.with(list, new, |(what, _)| what),
+        None => site.seen(list, |(what, _)| what),
     };
     let said = after.iter().map(|(what, until)| match until {
         Some(until) => format!("{what} until {until}"),
@@ -142,18 +142,18 @@ fn where_nobody_can_know_what_counts_nobody_has_a_session_and_no_service_is_on()
 }
 
 #[test]
-fn what_no_label_sees_any_more_is_dropped_and_what_one_may_see_again_is_kept() {
+fn what_is_set_anew_replaces_itself_the_default_what_it_is_over_and_one_posture_never_ends_another() {
     let site = site();
     const EACH: &str = "UNCLASSIFIED..SECRET//NATO,MED";
     for (list, new, expected) in [
-        (&["siege"][..], "quiet", &["quiet"][..]),
+        (&["siege"][..], "quiet", &["siege", "quiet"][..]),
         (&["siege"], "default", &[]),
         (&["siege"], "quiet at SECRET", &["siege", "quiet at SECRET"]),
-        (&["siege at SECRET"], "quiet at SECRET", &["quiet at SECRET"]),
+        (&["siege at SECRET"], "quiet at SECRET", &["siege at SECRET", "quiet at SECRET"]),
         (
             &["siege at SECRET"],
             "quiet at CONFIDENTIAL..SECRET//NATO",
-            &["quiet at CONFIDENTIAL..SECRET//NATO"],
+            &["siege at SECRET", "quiet at CONFIDENTIAL..SECRET//NATO"],
         ),
         (
             &["siege at SECRET..SECRET//NATO"],
@@ -164,21 +164,26 @@ fn what_no_label_sees_any_more_is_dropped_and_what_one_may_see_again_is_kept() {
         (
             &["siege at SECRET..SECRET//NATO", "quiet at SECRET"],
             "quiet at SECRET//NATO",
-            &["quiet at SECRET", "quiet at SECRET//NATO"],
+            &["siege at SECRET..SECRET//NATO", "quiet at SECRET", "quiet at SECRET//NATO"],
         ),
         (&["siege", "quiet at SECRET"], "default at SECRET", &["siege", "default at SECRET"]),
-        (&["siege at SECRET"], "default at CONFIDENTIAL..SECRET", &[]),
-        (&["siege"], &format!("default at {EACH}"), &[]),
-        (&["siege"], &format!("quiet at {EACH}"), &[&format!("quiet at {EACH}")]),
-        (&["high"], "siege at SECRET..SECRET//NATO,MED", &["siege at SECRET..SECRET//NATO,MED"]),
+        (&["siege at SECRET", "quiet"], "default at SECRET", &["quiet", "default at SECRET"]),
+        // By what it says, and not by which labels there are today: tomorrow's site file may have more.
+        (&["siege"], &format!("default at {EACH}"), &["siege", &format!("default at {EACH}")]),
+        (&["siege"], &format!("quiet at {EACH}"), &["siege", &format!("quiet at {EACH}")]),
+        (&["high"], "siege at SECRET..SECRET//NATO,MED", &["high", "siege at SECRET..SECRET//NATO,MED"]),
         // The default is in force anyway where nothing else is.
         (&[], "default at SECRET", &[]),
         (&["siege at CONFIDENTIAL"], "default at SECRET", &["siege at CONFIDENTIAL"]),
         (&["low"], "default at SECRET", &["low"]),
-        (&["siege", "default at SECRET"], "siege at SECRET", &["siege", "siege at SECRET"]),
-        // What ends lets the one below it be seen again, if that has not ended before.
+        (
+            &["siege", "default at SECRET"],
+            "siege at SECRET",
+            &["siege", "default at SECRET", "siege at SECRET"],
+        ),
+        // What ends lets the one below it be seen again.
         (&["siege"], "quiet until 5", &["siege", "quiet until 5"]),
-        (&["siege until 5"], "quiet until 5", &["quiet until 5"]),
+        (&["quiet", "siege"], "siege until 5", &["quiet", "siege until 5"]),
         (&["siege until 6"], "quiet until 5", &["siege until 6", "quiet until 5"]),
         (&["siege until 4"], "default at SECRET", &["siege until 4", "default at SECRET"]),
         // The same posture anew is as somebody has said last.
@@ -190,11 +195,11 @@ fn what_no_label_sees_any_more_is_dropped_and_what_one_may_see_again_is_kept() {
         ),
         (&["siege"], "siege at SECRET until 5", &["siege", "siege at SECRET until 5"]),
         // Of what nobody can know where it is: it may be anywhere that its posture is, and hides nothing.
-        (&["siege at GONE"], "quiet", &["quiet"]),
+        (&["siege at GONE"], "quiet", &["siege at GONE", "quiet"]),
+        (&["siege at GONE"], "siege", &["siege"]),
         (&["siege at GONE"], "default", &[]),
         (&["siege at GONE"], "quiet at SECRET", &["siege at GONE", "quiet at SECRET"]),
         (&["quiet", "siege at GONE"], "high", &["quiet", "siege at GONE", "high"]),
-        (&["high at GONE"], "siege at SECRET..SECRET//NATO,MED", &["siege at SECRET..SECRET//NATO,MED"]),
     ] {
         assert_eq!(set(&site, list, Some(new)), expected, "{list:?} and then {new}");
     }
@@ -210,7 +215,7 @@ fn what_no_label_sees_any_more_is_dropped_and_what_one_may_see_again_is_kept() {
 
 /// Whatever is set in whatever order: at each label what counts is the last that was said of it.
 #[test]
-fn dropping_what_no_label_sees_changes_what_counts_at_none() {
+fn dropping_what_is_replaced_changes_what_counts_at_none() {
     let site = site();
     const RANGES: [&str; 7] = [
         "",
@@ -235,17 +240,19 @@ fn dropping_what_no_label_sees_changes_what_counts_at_none() {
             let name = ["siege", "quiet", "high", "low", "default"][next(5)];
             let what = placed(&format!("{name}{}", RANGES[next(RANGES.len())]));
             whole.push(what.clone());
-            kept = site.with(kept, (what, None), |(what, until)| (what, *until));
+            kept = site.with(kept, (what, None), |(what, _)| what);
             for label in &all {
                 let name = |posture: Option<&Posture>| posture.map(|posture| posture.name().to_string());
                 let before = name(site.posture_at(label, whole.iter()));
                 let after = name(site.posture_at(label, kept.iter().map(|(what, _)| what)));
-                assert_eq!(before, after, "{label:?}: {whole:?} {kept:?}");
+                // Of two of which nobody can know where, but that it is the same, one takes the other's place.
+                let is_doubted = before.as_deref() == Some("in-doubt");
+                assert!(before == after || is_doubted, "{label:?}: {whole:?} {kept:?}");
             }
         }
         dropped += whole.len() - kept.len();
     }
-    assert!(dropped > 300, "{dropped}");
+    assert!(dropped > 100, "{dropped}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ struct Overdue {
 
 /// What is said of a range that the site does not have any more.
 const IN_DOUBT: &str = "the site file does not have this range any more: at no label where this may count anybody has a session or a service is on, \
-                        until it is set anew (`levee posture set default`, then what is to be)";
+                        until the same posture is set without ranges (and then the default at some), or the default is";
 
 /// Which postures are in force: where two share a label, the last counts.
 #[derive(Default)]
@@ -113,10 +113,6 @@ impl Postures {
 fn named(in_force: &[InForce]) -> String {
     let names: Vec<String> = in_force.iter().map(|one| one.what.to_string()).collect();
     if names.is_empty() { Posture::DEFAULT.to_owned() } else { names.join(", ") }
-}
-
-fn placed(one: &InForce) -> (&Placed, Option<Time>) {
-    (&one.what, one.until)
 }
 
 /// How long workstations have to follow where this is in force from now on.
@@ -215,7 +211,7 @@ impl Sessions {
         let posture = what.posture.as_ref().and_then(|name| self.site.posture(name));
         let follow = posture.map_or(Posture::FOLLOW, Posture::follow);
         let in_force = self.postures.setting.in_force.clone();
-        let to = self.next_setting(self.site.with(in_force, InForce { what, until }, placed))?;
+        let to = self.next_setting(self.site.with(in_force, InForce { what, until }, |one| &one.what))?;
         Ok(PostureChange { operator: Some(operator), from: None, to, name, follow })
     }
 
@@ -231,7 +227,10 @@ impl Sessions {
         if !setting.is_after(own) || !setting.is_after(known) {
             return;
         }
-        if let Some(why) = setting.in_force.iter().find_map(|one| self.site.place(&one.what).err()) {
+        // What is in doubt here already is no reason to take nothing up.
+        let is_new = |one: &&InForce| !own.in_force.iter().any(|had| had.what == one.what);
+        let mut new = setting.in_force.iter().filter(is_new);
+        if let Some(why) = new.find_map(|one| self.site.place(&one.what).err()) {
             let said = format!("{}; it cannot be in force at this server: {why}", said_by(&from, &setting));
             let name = named(&setting.in_force);
             return self.say(Output::Audit(Entry { verdict: Verdict::Denied, ..entry(&name, said) }));
@@ -394,7 +393,7 @@ impl Sessions {
 
     /// The same of one that has not begun.
     pub(crate) fn barred(&self, record: &Stored, protected: &Protected) -> Option<String> {
-        let (posture, name) = (self.posture_at(&record.label), named(&self.postures.setting.in_force));
+        let (posture, name) = (self.posture_at(&record.label), self.posture_named(&record.label));
         let (user, device, label) = (&record.user, &record.device, &record.label);
         if let Some(posture) = posture.filter(|posture| !posture.admits(user, device)) {
             return Some(format!(
@@ -432,6 +431,11 @@ impl Sessions {
     pub fn posture_at(&self, label: &LabelName) -> Option<&Posture> {
         let label = self.site.label(label)?;
         self.site.posture_at(&label, self.postures.placed())
+    }
+
+    /// Its name: all that a person at the label is told of what is in force, since it may name labels above.
+    fn posture_named(&self, label: &LabelName) -> String {
+        self.posture_at(label).map_or(Posture::DEFAULT, |posture| posture.name().as_str()).to_owned()
     }
 
     /// How a label's keys are agreed now.
@@ -495,19 +499,17 @@ impl Sessions {
     /// Nothing old is left at a label.
     pub(crate) fn moved(&mut self, label: &LabelName, number: u64, severed: Vec<SessionId>, now: Time) {
         let Postures { moving, overdue, .. } = &mut self.postures;
-        let name = match moving {
+        match moving {
             Some(moving) if moving.pending.get(label) == Some(&number) => {
                 moving.pending.remove(label);
-                moving.name.clone()
             }
             _ if overdue.get(label).is_some_and(|overdue| overdue.number == number) => {
                 overdue.remove(label);
-                let name = named(&self.postures.setting.in_force);
                 self.followed();
-                name
             }
             _ => return,
-        };
+        }
+        let name = self.posture_named(label);
         let reason = format!("its workstation did not follow in time when the posture became {name}");
         for id in severed {
             let here = self.sessions.get(&id).is_some_and(|session| session.record.label == *label);
@@ -653,7 +655,7 @@ impl Sessions {
         if ended.is_empty() {
             return;
         }
-        let to = self.site.seen(to, placed);
+        let to = self.site.seen(to, |one| &one.what);
         let (name, said) = (named(&to), format!("the time of {} is over", named(&ended)));
         // Where it cannot be counted, time brings nothing more: what is in force stays.
         let Ok(to) = self.next_setting(to) else { return };

@@ -714,13 +714,13 @@ fn each_change_is_written_with_what_was_in_force_before_and_what_came_of_it() {
     };
     let all = "every session followed";
     assert_eq!(change(Some("siege"), vec![]), (vec!["siege".into()], log("siege", "default", all)));
-    // Another one is in force in its place, and the first again in that one's.
+    // Another one is in force beside it, and the first again behind that.
     let (in_force, said) = change(Some("brief"), vec![]);
-    assert_eq!((in_force.join(" "), said), ("brief".into(), log("brief", "siege", all)));
+    assert_eq!((in_force.join(" "), said), ("siege brief".into(), log("brief", "siege", all)));
     let (in_force, said) = change(Some("siege"), vec![]);
-    assert_eq!((in_force.join(" "), said), ("siege".into(), log("siege", "brief", all)));
+    assert_eq!((in_force.join(" "), said), ("brief siege".into(), log("siege", "siege, brief", all)));
     let (in_force, said) = change(None, vec![id]);
-    assert_eq!((in_force, &said[..1]), (vec![], &log("default", "siege", all)[..1]));
+    assert_eq!((in_force, &said[..1]), (vec![], &log("default", "brief, siege", all)[..1]));
     let late = "1 sessions did not follow, and end";
     assert!(said[1..].contains(&log("default", "", late)[1]), "{said:?}");
     // One whose time is over.

@@ -264,7 +264,7 @@ people = ["mia"]
     assert_eq!(there("second-run").0, ["chacha20-poly1305"]);
     // Over a restart of one, what it was told stays; and nobody has a session there whom a posture bars.
     posture("second-run", &["set", "few"]).ok();
-    assert_eq!(there("run").1, ["few"], "nobody sees the other any more");
+    assert_eq!(there("run").1, ["siege", "few"]);
     world.fetch("ws1", HERE).refused();
     world.level("ws1", LABEL).refused();
 }

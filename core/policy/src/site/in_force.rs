@@ -8,9 +8,6 @@ use crate::label::{Label, Range};
 use crate::names::{PostureName, RangeName};
 use crate::vocabulary::SyntaxError;
 
-/// A range with more labels than this is not looked at label by label.
-const LABELS: u64 = 1_024;
-
 impl Site {
     /// A posture by name.
     pub fn posture(&self, name: &PostureName) -> Option<&Posture> {
@@ -53,7 +50,10 @@ impl Site {
                 ));
             }
             let printed = self.vocabulary.print_range(&range).and_then(|text| RangeName::new(&text).ok());
-            labels.push(printed.ok_or_else(|| format!("`{name}` is too long"))?);
+            let printed = printed.ok_or_else(|| format!("`{name}` is too long"))?;
+            if !labels.contains(&printed) {
+                labels.push(printed);
+            }
         }
         let labels = said.labels.is_some().then_some(labels);
         if labels.as_ref().is_some_and(Vec::is_empty) {
@@ -104,45 +104,27 @@ impl Site {
         is_other(perhaps, None).then(Posture::in_doubt)
     }
 
-    /// What is in force when this is set over a list of what was, each with its end: what the same posture had at these labels alone it replaces.
-    pub fn with<T, E: PartialOrd>(
-        &self,
-        list: Vec<T>,
-        new: T,
-        of: impl Fn(&T) -> (&Placed, Option<E>),
-    ) -> Vec<T> {
-        let (what, over) = (of(&new).0.posture.clone(), self.certain(of(&new).0));
-        let is_replaced = |one: &T| {
-            let placed = of(one).0;
-            placed.posture == what && self.possible(placed).iter().all(|range| is_within(range, &over))
+    /// What is in force when this is set over a list of what was. It replaces what the same posture had at these ranges, as they are written; the
+    /// default, what any posture had at these. One posture never ends another: what is over it may end sooner, or
+    /// the site file may be another then.
+    pub fn with<T>(&self, list: Vec<T>, new: T, of: impl Fn(&T) -> &Placed) -> Vec<T> {
+        let what = of(&new);
+        let is_replaced = |one: &Placed| {
+            let is_alike = what.posture.is_none() || one.posture == what.posture;
+            is_alike && what.includes(one)
         };
-        let mut all: Vec<T> = list.into_iter().filter(|one| !is_replaced(one)).collect();
+        let mut all: Vec<T> = list.into_iter().filter(|one| !is_replaced(of(one))).collect();
         all.push(new);
         self.seen(all, of)
     }
 
-    /// Of a list of what was set, each with its end, that which some label sees: now, or when what is over it has ended. The default is seen where it is over something.
-    pub fn seen<T, E: PartialOrd>(&self, list: Vec<T>, of: impl Fn(&T) -> (&Placed, Option<E>)) -> Vec<T> {
-        let mut seen: Vec<T> = Vec::new();
-        for one in list.into_iter().rev() {
-            let (placed, until) = of(&one);
-            let outlasts = |end: Option<E>| match (&end, &until) {
-                (None, _) => true,
-                (Some(end), Some(until)) => end >= until,
-                (Some(_), None) => false,
-            };
-            let over = seen.iter().map(&of).filter_map(|(over, end)| outlasts(end).then_some(over));
-            let over: Vec<Range> = over.flat_map(|over| self.certain(over)).collect();
-            if !self.possible(placed).iter().all(|range| is_within(range, &over)) {
-                seen.push(one);
-            }
-        }
+    /// Of a list of what was set, all but the default where it is over nothing.
+    pub fn seen<T>(&self, list: Vec<T>, of: impl Fn(&T) -> &Placed) -> Vec<T> {
         let mut kept: Vec<T> = Vec::new();
-        for one in seen.into_iter().rev() {
-            let (placed, _) = of(&one);
-            let ranges = self.possible(placed);
-            let is_over = |below: &T| vault::overlap(&self.possible(of(below).0), Some(&ranges));
-            if placed.posture.is_some() || kept.iter().any(is_over) {
+        for one in list {
+            let ranges = self.possible(of(&one));
+            let is_over = |below: &T| vault::overlap(&self.possible(of(below)), Some(&ranges));
+            if of(&one).posture.is_some() || kept.iter().any(is_over) {
                 kept.push(one);
             }
         }
@@ -165,12 +147,6 @@ impl Site {
         }
     }
 
-    /// Those at which it certainly does.
-    fn certain(&self, placed: &Placed) -> Vec<Range> {
-        let is_known = placed.posture.as_ref().is_none_or(|name| self.posture(name).is_some());
-        if is_known && !self.is_in_doubt(placed) { self.possible(placed) } else { Vec::new() }
-    }
-
     /// What stands at a label's tunnel where these are in force; `None`: nobody has said which are, and any counts in which stacks must agree.
     pub fn vault_in_force(&self, label: &Label, in_force: Option<&[Placed]>) -> VaultKind {
         let posture = match in_force {
@@ -179,12 +155,4 @@ impl Site {
         };
         self.vault_under(label, posture)
     }
-}
-
-/// Whether each label of a range is in one of these.
-fn is_within(range: &Range, others: &[Range]) -> bool {
-    others.iter().any(|other| other.includes(range))
-        || range
-            .labels(LABELS)
-            .is_some_and(|mut labels| labels.all(|label| others.iter().any(|other| other.contains(&label))))
 }

@@ -22,6 +22,12 @@ impl Placed {
         Self { posture: Some(posture), labels: None }
     }
 
+    /// Whether each range of the other, as it is written, is one of this; all of them where this has none.
+    pub fn includes(&self, other: &Self) -> bool {
+        let is_one = |range: &RangeName| self.ranges().any(|own| own == range);
+        self.labels.is_none() || other.labels.is_some() && other.ranges().all(is_one)
+    }
+
     /// The posture's name, or that of the default.
     pub fn name(&self) -> &str {
         self.posture.as_ref().map_or(Posture::DEFAULT, PostureName::as_str)
