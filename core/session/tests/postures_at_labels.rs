@@ -179,6 +179,29 @@ fn services_and_people_follow_the_range_and_what_the_warden_is_told_has_it() {
     assert!(server.machine.live(first).is_none() && server.machine.live(second).is_some());
 }
 
+/// What is in force names labels, and who may be below may not know of those above.
+#[test]
+fn whose_session_ends_is_told_of_the_posture_at_their_own_label_alone() {
+    let (mut server, first, second) = with_two();
+    let why = |said: &[Output]| {
+        let all = said.iter().map(|one| format!("{one:?}"));
+        all.filter(|one| one.contains("the posture became")).collect::<Vec<_>>()
+    };
+    for (label, number) in told(&set(&mut server, "brief at CONFIDENTIAL", None)) {
+        server.hear(Event::Moved(label, number, vec![]));
+    }
+    let mut said = set(&mut server, &format!("few at {}", label()), None);
+    said.extend(server.hear(Event::VaultClosed(label(), first)));
+    for cut in cuts(&said) {
+        said.extend(server.hear(Event::Cut(cut, Some(0))));
+    }
+    let reasons = why(&said);
+    let is_own = |one: &String| one.contains("the posture became few, ");
+    assert!(!reasons.is_empty() && reasons.iter().all(is_own), "{reasons:?} {said:?}");
+    assert!(!reasons.concat().contains("brief"), "{reasons:?}");
+    assert!(server.machine.live(first).is_none() && server.machine.live(second).is_some());
+}
+
 #[test]
 fn what_was_set_for_a_time_ends_at_its_labels_and_what_was_below_it_counts_there_again() {
     let (mut server, ..) = with_two();

@@ -274,6 +274,19 @@ fn a_posture_that_was_set_at_some_labels_is_in_force_there_alone_at_the_other_se
     assert_eq!(all(&server), [None, None, Some("siege".into()), None]);
 }
 
+/// The site file of both has other words since.
+#[test]
+fn what_is_in_doubt_here_already_keeps_nothing_from_being_taken_up() {
+    let mut server = Server::new();
+    let doubted = InForce { what: placed("siege at GONE"), until: None };
+    let setting = Setting { number: 1, at: Some(name(THERE)), in_force: vec![doubted] };
+    server.machine.take_postures((setting, true), server.now);
+    server.hear(Event::Tick);
+    assert_eq!(server.elsewhere(2, &["siege at GONE", "quiet at LOST"]), [""; 0]);
+    assert!(server.elsewhere(2, &["siege at GONE", "quiet at SECRET"]).concat().starts_with("set 2 at"));
+    assert_eq!(server.in_force(), ["siege at GONE", "quiet at SECRET"]);
+}
+
 #[test]
 fn what_a_server_said_that_is_believed_no_more_is_not_taken_up() {
     let mut server = Server::new();
