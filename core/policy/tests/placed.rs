@@ -263,6 +263,7 @@ fn what_somebody_sets_is_said_in_the_sites_words_and_refused_with_the_remedy_whe
         ("default", "default"),
         ("siege at SECRET//MED,NATO", "siege at SECRET//NATO,MED"),
         ("siege at SECRET..SECRET and CONFIDENTIAL", "siege at SECRET and CONFIDENTIAL"),
+        ("siege at SECRET and SECRET..SECRET", "siege at SECRET"),
         ("high at CONFIDENTIAL..SECRET", "high at CONFIDENTIAL..SECRET"),
         ("default at UNCLASSIFIED..SECRET", "default at UNCLASSIFIED..SECRET"),
     ] {
