@@ -38,9 +38,22 @@ pub struct Connection<S = Tls> {
 }
 
 /// How an answer's body is framed.
+#[derive(Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
     Chunked,
+}
+
+/// How a body is framed that has these headers. Names of transfer codings have no case (RFC 9112, 7); a body with both is refused (6.3), and so is
+/// one with neither.
+fn framing(coding: Option<&str>, length: Option<&str>) -> std::io::Result<Framing> {
+    match (coding.map(str::trim), length.map(str::trim)) {
+        (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
+        (None, Some(digits)) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+            Ok(Framing::Length(digits.parse().map_err(other)?))
+        }
+        _ => Err(other("an answer without one length")),
+    }
 }
 
 /// An answer whose body has not been read.
@@ -124,11 +137,7 @@ impl<S: Read + Write> Connection<S> {
                         response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
                     header.and_then(|header| std::str::from_utf8(header.value).ok())
                 };
-                let framing = match (value("transfer-encoding"), value("content-length")) {
-                    (Some("chunked"), _) => Framing::Chunked,
-                    (None, Some(length)) => Framing::Length(length.trim().parse().map_err(other)?),
-                    _ => return Err(other("an answer without a length")),
-                };
+                let framing = framing(value("transfer-encoding"), value("content-length"))?;
                 self.buffer.drain(..length);
                 return Ok(Answer { status, framing });
             }
@@ -220,5 +229,31 @@ impl<S: Read + Write> Connection<S> {
             }
         }
         Ok((answer.status, whole))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_framed_in_one_way_and_the_codings_name_has_no_case() {
+        for coding in ["chunked", "Chunked", "CHUNKED", " chunked "] {
+            assert_eq!(framing(Some(coding), None).unwrap(), Framing::Chunked, "{coding}");
+        }
+        assert_eq!(framing(None, Some(" 17 ")).unwrap(), Framing::Length(17));
+        for (coding, length) in [
+            (None, None),
+            (Some("gzip"), None),
+            (Some("gzip, chunked"), None),
+            (Some("chunked"), Some("17")),
+            (None, Some("+17")),
+            (None, Some("-1")),
+            (None, Some("")),
+            (None, Some("17, 17")),
+            (None, Some("99999999999999999999999")),
+        ] {
+            assert!(framing(coding, length).is_err(), "{coding:?} {length:?}");
+        }
     }
 }
