@@ -10,12 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod changes;
+mod touched;
 mod tree;
 mod trial;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 
@@ -36,6 +38,12 @@ struct Arguments {
     /// Only what lived in an earlier run: a file of what that printed
     #[arg(long, value_name = "FILE")]
     again: Option<PathBuf>,
+    /// Only lines that are others than in this commit
+    #[arg(long, value_name = "COMMIT")]
+    since: Option<String>,
+    /// Try no more after so many seconds, and say how many were
+    #[arg(long, value_name = "SECONDS")]
+    at_most: Option<u64>,
     /// Leave out tests that take longer than this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     longest: f64,
@@ -43,6 +51,16 @@ struct Arguments {
 
 fn run(arguments: &Arguments) -> Result<bool, String> {
     let mut tree = tree::Tree::copy(&arguments.path, &arguments.file)?;
+    if let Some(commit) = &arguments.since {
+        let touched = touched::since(commit, &arguments.path)?;
+        if !tree.leave_only(|file, line| touched.has(file, line)) {
+            println!(
+                "{}: nothing that can be changed stands in a line that is another since {commit}",
+                arguments.path.display()
+            );
+            return Ok(true);
+        }
+    }
     let programs = tree.build(&arguments.with)?;
     let tests = trial::tests(&programs, arguments.longest)?;
     let mut all = tree.changes();
@@ -57,7 +75,12 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         all.retain(|(file, change)| lived.contains(&(file.display().to_string(), change.what.clone())));
     }
     let (mut lived, mut equal) = (0, 0);
+    let until = arguments.at_most.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     for (number, (file, change)) in all.iter().enumerate() {
+        if until.is_some_and(|until| Instant::now() >= until) {
+            println!("{number} of {} were tried in the time there is", all.len());
+            break;
+        }
         if EQUAL.contains(&format!("\n{}: {} = ", file.display(), change.what)) {
             equal += 1;
         } else if let Some(how) = trial::try_one(&tests, change.id)? {

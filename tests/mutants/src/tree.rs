@@ -123,6 +123,21 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Leaves out what does not stand in such a line of a file. Whether something is left.
+    pub fn leave_only(&mut self, is_wanted: impl Fn(&Path, usize) -> bool) -> bool {
+        let mut is_some_left = false;
+        for (path, file) in &self.files {
+            for change in &file.changes {
+                if is_wanted(path, change.line) {
+                    is_some_left = true;
+                } else {
+                    self.out.insert(change.id);
+                }
+            }
+        }
+        is_some_left
+    }
+
     fn put(&self) -> Result<(), String> {
         for (path, file) in &self.files {
             write(&self.root.join(path), &file.switched(&self.out))?;
