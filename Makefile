@@ -15,7 +15,7 @@ help:
 	@echo 'make soak         a server of which one label is wholly hostile, for half an hour: what others lose, what grows'
 	@echo 'make mutants      changes what decides, one place at a time, and shows what no test notices (CRATE=core/esp: of that one)'
 	@echo 'make lint         formatting, clippy, licences'
-	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan, what the ledger costs: a quarter of an hour and more, out/bench/report.md, ike.jsonl, oneway.jsonl, ledger.jsonl'
+	@echo 'make bench        the vault beside other user-mode tunnels, IKEv2 beside strongSwan, what the ledger costs, what a siege does: a quarter of an hour and more, out/bench/report.md, ike.jsonl, oneway.jsonl, ledger.jsonl, siege.jsonl'
 	@echo 'make bench-full   the same with every variant in five rounds; Ctrl-C keeps what is measured'
 	@echo 'make study        the MYSEA study in full, and our workloads beside other tools: an hour, out/study; Ctrl-C and again goes on'
 	@echo 'make book         the book (docs/book) as pages for a browser, out/book; makes mdbook the first time'
@@ -105,6 +105,8 @@ bench:
 	@CARGO=$(CARGO) scripts/build
 	$(CARGO) bench --quiet -p levee-system --bench ledger >out/bench/ledger.jsonl
 	@cat out/bench/ledger.jsonl
+	$(CARGO) bench --quiet -p levee-system --bench siege >out/bench/siege.jsonl
+	@cat out/bench/siege.jsonl
 
 bench-full:
 	@scripts/bench --full

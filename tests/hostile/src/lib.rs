@@ -3,6 +3,8 @@
 //! Begin reading with `lib.rs`.
 #![forbid(unsafe_code)]
 
+pub mod siege;
+
 use levee_ipc::{Channel, SendError};
 use serde::Serialize;
 use std::time::{Duration, Instant};
