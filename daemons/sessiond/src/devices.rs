@@ -47,6 +47,15 @@ impl Devices {
         Ok(())
     }
 
+    /// Goes by another authority's certificate, or by those of two.
+    ///
+    /// # Errors
+    /// If it cannot be used; the one before it holds.
+    pub fn renew(&mut self, authority: OwnedFd) -> Result<(), String> {
+        self.authorities = Authorities::read(authority)?;
+        Ok(())
+    }
+
     /// The digest of the revocation list that it goes by.
     pub fn list(&self) -> Option<Digest> {
         self.list

@@ -43,6 +43,13 @@ impl Revoked {
     }
 }
 
+/// This server's passport, in the file that the warden gives.
+fn passport(me: &DomainName, file: &OwnedFd) -> Result<Sealed, String> {
+    let text = pem(file).map_err(|e| format!("the federation's certificate: {e}"))?;
+    let own = Sealed::from_text(&text).filter(|sealed| sealed.passport.server == *me);
+    Ok(own.ok_or("the federation's certificate has no passport of this server: levee enrol server")?)
+}
+
 impl Statements {
     /// By the files that the warden gives.
     ///
@@ -54,10 +61,7 @@ impl Statements {
         authority_file: OwnedFd,
         list: Option<OwnedFd>,
     ) -> Result<Self, String> {
-        let own = pem(&own).map_err(|e| format!("the federation's certificate: {e}"))?;
-        let own = Sealed::from_text(&own)
-            .filter(|sealed| sealed.passport.server == *me)
-            .ok_or("the federation's certificate has no passport of this server: levee enrol server")?;
+        let own = passport(me, &own)?;
         let (authorities, known) = (Authorities::read(authority_file)?, BTreeMap::new());
         let mut statements = Self { own, authorities, revoked: Revoked::Nobodys, known };
         if let Some(list) = list
@@ -67,6 +71,25 @@ impl Statements {
             statements.revoked = Revoked::Everybodys;
         }
         Ok(statements)
+    }
+
+    /// Speaks with another passport of this server.
+    ///
+    /// # Errors
+    /// If it cannot be used; the one before it is spoken with.
+    pub fn renew(&mut self, me: &DomainName, own: &OwnedFd) -> Result<(), String> {
+        self.own = passport(me, own)?;
+        Ok(())
+    }
+
+    /// Believes another authority of the servers, or two: each passport is checked anew.
+    ///
+    /// # Errors
+    /// If it cannot be used; the one before it is believed.
+    pub fn renew_authority(&mut self, authority: OwnedFd) -> Result<(), String> {
+        self.authorities = Authorities::read(authority)?;
+        self.known.clear();
+        Ok(())
     }
 
     /// Goes by another revocation list of the servers' authority.
@@ -95,9 +118,12 @@ impl Statements {
         self.known.remove(server);
     }
 
-    /// This server's statement as it is written; `None` if it is too long.
+    /// This server's statement as it is written; `None` if it is too long, or was not signed by the passport's key, as when that has become another meanwhile.
     pub fn seal(&self, statement: &Statement, signature: Vec<u8>) -> Option<Vec<u8>> {
-        Envelope { sealed: self.own.clone(), statement: statement.encode(), signature }.encode()
+        let (passport, encoded) = (&self.own.passport, statement.encode());
+        let key = UnparsedPublicKey::new(algorithm(passport.curve), &passport.point);
+        key.verify(&Statement::message(&encoded), &signature).ok()?;
+        Envelope { sealed: self.own.clone(), statement: encoded, signature }.encode()
     }
 
     /// What a server of the site says: the one that the statement names has signed it.
@@ -209,7 +235,18 @@ mod tests {
     fn statement(server: &str, number: u64) -> Statement {
         let (site, server) = ("harbour".parse().unwrap(), server.parse().unwrap());
         let (words, pages, setting) = (vec![], vec![[3; 32]], Setting::default());
-        Statement { site, server, epoch: 5, number, words, pages, setting, is_kept: true, postures: [0; 32] }
+        Statement {
+            site,
+            server,
+            epoch: 5,
+            number,
+            words,
+            pages,
+            setting,
+            is_kept: true,
+            postures: [0; 32],
+            signed: None,
+        }
     }
 
     fn envelope(sealed: Sealed, key: &KeyPair, statement: &Statement) -> Envelope {
@@ -363,6 +400,39 @@ mod tests {
         reader.forget(&said.server);
         assert!(reader.known.is_empty());
         assert_eq!(reader.open(&sealed, NOW), Ok(said));
+    }
+
+    #[test]
+    fn a_passport_that_is_renewed_seals_by_the_new_key_alone_and_one_that_cannot_be_used_changes_nothing() {
+        let authority = Authority::new();
+        let [old, new, foreign] = [(); 3].map(|()| KeyPair::generate().unwrap());
+        let passport =
+            |server: &str, key: &KeyPair| file(&authority.sealed(server, key, u64::MAX).to_text().unwrap());
+        let me = "two.example".parse().unwrap();
+        let mut two =
+            Statements::new(&me, passport("two.example", &old), file(&authority.pem), None).unwrap();
+        let said = statement("two.example", 7);
+        let by = |two: &Statements, key: &KeyPair| {
+            two.seal(&said, key.sign(&Statement::message(&said.encode())).unwrap())
+        };
+        assert!(by(&two, &old).is_some() && by(&two, &new).is_none());
+        two.renew(&me, &passport("one.example", &new)).unwrap_err();
+        two.renew(&me, &file("nothing")).unwrap_err();
+        assert!(by(&two, &old).is_some());
+        two.renew(&me, &passport("two.example", &new)).unwrap();
+        assert!(by(&two, &old).is_none() && by(&two, &foreign).is_none());
+        let sealed = by(&two, &new).unwrap();
+        let mut reader = authority.reader();
+        assert_eq!(reader.open(&sealed, NOW), Ok(said.clone()));
+
+        // Another authority: whom it has not signed for is believed no more, and by a file without one nothing changes.
+        reader.renew_authority(file("no certificate")).unwrap_err();
+        assert_eq!(reader.open(&sealed, NOW), Ok(said.clone()));
+        let next = Authority::new();
+        reader.renew_authority(file(&format!("{}{}", authority.pem, next.pem))).unwrap();
+        assert_eq!(reader.open(&sealed, NOW), Ok(said));
+        reader.renew_authority(file(&next.pem)).unwrap();
+        assert_eq!(reader.open(&sealed, NOW), Err("its passport is not of the servers' authority"));
     }
 
     #[test]

@@ -293,3 +293,35 @@ fn new_keys_that_the_signer_cannot_use_leave_everybody_the_old_ones_and_the_oper
     assert!(log.contains("new keys cannot be used"), "{log}");
     world.levee(&["audit", "verify", "--state", &state]).ok();
 }
+
+/// As `docs/book/src/keys.md` says. Each step makes the second tunnel anew, and the session goes on.
+#[test]
+fn the_second_tunnels_authority_is_followed_by_another_under_a_session() {
+    let site = SITE.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
+    assert_ne!(site, SITE);
+    let world = World::up("layer-rotated", &site, &["ws1"]);
+    let (file, state) = (text(&world.path("site.toml")), text(&world.path("state")));
+    let certificates =
+        |path: &str| fs::read_to_string(world.path(path)).expect("a file").matches("BEGIN CERT").count();
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.fetch("ws1", PAGE).ok();
+    let session = || world.status()["sessions"][0]["id"].clone();
+    let before = session();
+    for (what, believed) in [
+        (&["layer-authority"][..], 2),
+        (&["layer"], 2),
+        (&["layer", "ws1"], 2),
+        (&["layer-authority", "--finish"], 1),
+    ] {
+        world.levee(&[&["enrol", "rotate", &file], what, &["--state", &state]].concat()).ok();
+        for run in ["run", "ws1-run"] {
+            world.levee(&["reload", "--run", &text(&world.path(run))]).ok();
+        }
+        assert_eq!(certificates("state/layer/authority.pem"), believed, "{what:?}");
+        let page = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+        std::thread::sleep(Duration::from_secs(1));
+        eventually(Duration::from_secs(60), "the page comes again", page);
+        assert_eq!(session(), before, "{what:?}: the session goes on");
+    }
+}

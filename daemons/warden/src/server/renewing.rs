@@ -1,5 +1,5 @@
-//! Keys that were made anew while the server runs: who has the old ones ends and is started again with the new ones, which costs no
-//! session and no packet (as the death of any of them does not), and the audit log says what was rotated.
+//! Keys that were made anew while the server runs: who has the old ones ends and is started again with the new ones, or, as sessiond, is told. That costs
+//! no session and no packet (as the death of any of them does not), and the audit log says what was rotated.
 //!
 //! The old keys are nowhere but in the running signer: their files have been destroyed. So the new ones are first read by a signer that
 //! signs nothing ([`Trial`]). Those that it cannot use nobody goes on with.
@@ -10,18 +10,20 @@ use levee_ipc::RecvError;
 use std::io;
 use std::path::Path;
 
-/// The file that stands for a key, below the state directory, and who has to be started again when it changes.
-const KEYS: [(&str, &[Role]); 9] = [
-    ("authority/ca.pem", &[Role::Sessiond, Role::Keyer, Role::Tps]),
-    ("server/chain.pem", &[Role::Signer, Role::Tps]),
-    ("server/ike-chain.pem", &[Role::Signer, Role::Keyer]),
-    ("server/audit.pub", &[Role::Signer]),
-    ("server/federation-chain.pem", &[Role::Signer, Role::Sessiond, Role::Fsd]),
-    ("server/federation-authority.pem", &[Role::Sessiond, Role::Fsd]),
-    ("layer/chain.pem", &[Role::Layer]),
-    ("layer/authority.pem", &[Role::Layer]),
+/// The file that stands for a key, below the state directory, who has to be started again when it changes, and as what sessiond is told of it.
+type KeyFile = (&'static str, &'static [Role], Option<SessiondPart>);
+
+const KEYS: [KeyFile; 9] = [
+    ("authority/ca.pem", &[Role::Keyer, Role::Tps], Some(SessiondPart::Authority)),
+    ("server/chain.pem", &[Role::Signer, Role::Tps], None),
+    ("server/ike-chain.pem", &[Role::Signer, Role::Keyer], None),
+    ("server/audit.pub", &[Role::Signer], None),
+    ("server/federation-chain.pem", &[Role::Signer, Role::Fsd], Some(SessiondPart::Federation)),
+    ("server/federation-authority.pem", &[Role::Fsd], Some(SessiondPart::FederationAuthority)),
+    ("layer/chain.pem", &[Role::Layer], None),
+    ("layer/authority.pem", &[Role::Layer], None),
     // Not a file: their names, which are others when they are rotated.
-    (state::PPKS, &[Role::Signer, Role::Keyer]),
+    (state::PPKS, &[Role::Signer, Role::Keyer], None),
 ];
 
 /// How long a trial may take: deriving a key from a passphrase takes its time.
@@ -33,7 +35,7 @@ pub(super) struct Enrolled([Option<Vec<u8>>; KEYS.len()]);
 
 impl Enrolled {
     pub(super) fn read(state: &Path) -> Self {
-        Self(KEYS.map(|(file, _)| match file {
+        Self(KEYS.map(|(file, ..)| match file {
             state::PPKS => state::ppk_ids(state).ok(),
             file => state::public(&state.join(file)).ok(),
         }))
@@ -41,12 +43,12 @@ impl Enrolled {
 
     /// The names of the PPKs, as [`state::ppk_ids`] has them.
     pub(super) fn ppk_ids(&self) -> &[u8] {
-        let known = KEYS.iter().zip(&self.0).find(|((name, _), _)| *name == state::PPKS);
+        let known = KEYS.iter().zip(&self.0).find(|((name, ..), _)| *name == state::PPKS);
         known.and_then(|(_, text)| text.as_deref()).unwrap_or_default()
     }
 
     /// The files that are others in `now`, and who has to be started again.
-    fn changed<'a>(&'a self, now: &'a Self) -> impl Iterator<Item = (&'static str, &'static [Role])> + 'a {
+    fn changed<'a>(&'a self, now: &'a Self) -> impl Iterator<Item = KeyFile> + 'a {
         let pairs = KEYS.into_iter().zip(self.0.iter().zip(&now.0));
         // One that has gone is not what anybody can go on with: it is left as it was.
         pairs.filter(|(_, (before, now))| now.is_some() && before != now).map(|(key, _)| key)
@@ -58,7 +60,7 @@ impl Enrolled {
     /// # Errors
     /// The kernel's; there was none.
     pub(super) fn copy(&self, state: &Path, file: &str) -> io::Result<OwnedFd> {
-        let known = KEYS.iter().zip(&self.0).find(|((name, _), _)| *name == file);
+        let known = KEYS.iter().zip(&self.0).find(|((name, ..), _)| *name == file);
         match known.and_then(|(_, text)| text.as_ref()) {
             Some(text) => sealed("copy", text),
             None => state::copy(&state.join(file)),
@@ -131,7 +133,7 @@ impl Server {
             self.renewal.refused = None;
             return Ok(false);
         }
-        if !changed.iter().any(|(_, has)| has.contains(&Role::Signer)) {
+        if !changed.iter().any(|(_, has, _)| has.contains(&Role::Signer)) {
             self.go_on_with(now, None)?;
         } else if self.processes.get(&Key::of(Role::Signer)).is_none() {
             // It rests, since it could not use what was there.
@@ -198,25 +200,29 @@ impl Server {
             return Ok(());
         }
         let roles =
-            self.standing().into_iter().filter(|role| changed.iter().any(|(_, has)| has.contains(role)));
+            self.standing().into_iter().filter(|role| changed.iter().any(|(_, has, _)| has.contains(role)));
         let roles: Vec<Role> = roles.filter(|role| Some(*role) != has_them).collect();
         let before = std::mem::take(&mut self.enrolled);
         let pairs = now.0.into_iter().zip(before.0);
         let mut merged = Enrolled::default();
         merged.0.iter_mut().zip(pairs).for_each(|(text, (now, before))| *text = now.or(before));
         self.enrolled = merged;
-        for process in roles.iter().filter_map(|role| self.processes.remove(&Key::of(*role))) {
-            if process.key.role == Role::Sessiond {
-                // It writes its last checkpoint.
-                process.end(Duration::from_secs(2));
-            } else {
-                process.reap();
-            }
-        }
+        roles
+            .iter()
+            .filter_map(|role| self.processes.remove(&Key::of(*role)))
+            .for_each(|process| process.reap());
         for role in &roles {
             self.start_standing_or_rest(*role)?;
         }
-        let files: Vec<&str> = changed.iter().map(|(file, _)| *file).collect();
+        let files: Vec<&str> = changed.iter().map(|(file, ..)| *file).collect();
+        for (file, _, part) in changed {
+            if let (Some(sessiond), Some(part)) = (self.processes.get(&Key::of(Role::Sessiond)), part) {
+                let text = self.public(file).map_err(|e| Fatal::new(format!("copy {file}"), e))?;
+                sessiond.tell(part, &[text.as_fd()]);
+                // What it could not read by the authority before it can now.
+                self.hand_out_lists(true);
+            }
+        }
         log!("goes on with new keys: {}", files.join(", "));
         self.note(None, "keys", true, format!("the server goes on with new ones: {}", files.join(", ")));
         Ok(())

@@ -182,7 +182,7 @@ impl Server {
     }
 
     /// The public half of a key, as it goes with what the signer has.
-    fn public(&self, file: &str) -> std::io::Result<OwnedFd> {
+    pub(super) fn public(&self, file: &str) -> std::io::Result<OwnedFd> {
         self.enrolled.copy(&self.options.state, file)
     }
 
@@ -230,6 +230,12 @@ impl Server {
     pub(super) fn reload(&mut self) -> Result<(), Fatal> {
         let renewed = self.renew()? | self.rekey_channels();
         self.tell_rotations();
+        self.hand_out_lists(renewed);
+        Ok(())
+    }
+
+    /// Hands out the revocation lists that there are; `renewed`: one that is not there is missed by nobody.
+    pub(super) fn hand_out_lists(&mut self, renewed: bool) {
         let servers = self.options.state.join(state::FEDERATION_REVOCATIONS);
         let of_servers = self.site.federation().is_some() && servers.exists();
         if of_servers {
@@ -247,7 +253,6 @@ impl Server {
             ];
             self.revoke("revocation list", &to, &list);
         }
-        Ok(())
     }
 
     fn revoke(&self, object: &str, to: &[(Role, standing::Revoking)], list: &Path) {
