@@ -1,4 +1,4 @@
-//! `levee state migrate`: a state directory whose site has other words for its labels. No document is lowered.
+//! `levee state`: what labels have on the disk. `migrate`: a state directory whose site has other words for its labels. No document is lowered.
 
 use crate::output;
 use crate::pin::{self, Lattice, Pin};
@@ -14,7 +14,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What a server keeps: bring it to another site file
+mod stores;
+
+/// What a server keeps: show it, bring it to another site file, remove what is of no use any more
 #[derive(Debug, Args)]
 pub struct State {
     #[command(subcommand)]
@@ -23,7 +25,9 @@ pub struct State {
 
 #[derive(Debug, Subcommand)]
 enum What {
+    List(stores::List),
     Migrate(Migrate),
+    Remove(stores::Remove),
 }
 
 /// Bring the labels' stores to a site file in which levels or categories have other names or places
@@ -90,7 +94,11 @@ const ON_ITS_WAY: &str = ".moving";
 impl State {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let What::Migrate(migrate) = self.what;
+        let migrate = match self.what {
+            What::List(list) => return output::exit(list.run()),
+            What::Remove(remove) => return output::exit(remove.run()),
+            What::Migrate(migrate) => migrate,
+        };
         output::exit(migrate.migrate().and_then(|done| {
             if migrate.json {
                 output::json(&done)?

@@ -304,3 +304,57 @@ fn of_many_revocations_at_once_none_is_lost() {
     let (_, list) = x509_parser::parse_x509_crl(&list.contents).unwrap();
     assert_eq!(list.iter_revoked_certificates().count(), certificates.len());
 }
+
+#[test]
+fn what_labels_have_is_listed_and_that_of_a_label_the_site_has_no_more_is_removed_with_all_copies() {
+    let place = Place::new();
+    let partition = place.state().join("partitions/SECRET");
+    fs::create_dir_all(&partition).unwrap();
+    fs::write(partition.join("web.img"), "of its partition").unwrap();
+    let log = place.state().join("logs/labels/SECRET");
+    fs::create_dir_all(&log).unwrap();
+    fs::write(log.join("1.log"), "said").unwrap();
+    let two = place.site("two.toml", r#"["UNCLASSIFIED", "CONFIDENTIAL"]"#, "harbour");
+    let old = place.0.path().join("old.toml");
+    let listed = |site: &str| {
+        let output = place.run("state", &["list", site, "--json"]);
+        assert!(output.status.success(), "{}", said(&output));
+        let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = all.as_array().unwrap().clone().into_iter();
+        rows.map(|one| {
+            (one["label"].clone(), one["known"].clone(), one["images"].clone(), one["partitions"].clone())
+        })
+        .map(|(label, known, images, partitions)| format!("{label} {known} {images} {partitions}"))
+        .collect::<Vec<_>>()
+    };
+    // Names of labels are their documents here; "SECRET.below.img" and "CONFIDENTIAL++MED.snapshot.img" theirs too.
+    assert_eq!(
+        listed(&two),
+        ["\"CONFIDENTIAL//MED\" true 47 0", "\"SECRET\" false 22 16", "\"UNCLASSIFIED\" true 12 0"]
+    );
+    let text = said(&place.run("state", &["list", &two]));
+    assert!(text.contains("images have 0.0 MiB of 65536.0 MiB"), "{text}");
+
+    let kept = place.run("state", &["remove", old.to_str().unwrap(), "SECRET"]);
+    assert!(!kept.status.success() && said(&kept).contains("--force"), "{}", said(&kept));
+    let nothing = place.run("state", &["remove", &two, "GONE"]);
+    assert!(!nothing.status.success() && said(&nothing).contains("has nothing in"), "{}", said(&nothing));
+    assert_eq!(listed(&two).len(), 3);
+    fs::write(place.stores().join("UNCLASSIFIED.below.img"), "copies").unwrap();
+    let removed = place.run("state", &["remove", &two, "SECRET"]);
+    assert!(removed.status.success(), "{}", said(&removed));
+    assert_eq!(listed(&two), ["\"CONFIDENTIAL//MED\" true 47 0", "\"UNCLASSIFIED\" true 12 0"]);
+    assert!(!partition.exists() && !log.exists());
+    let forced = place.run("state", &["remove", old.to_str().unwrap(), "UNCLASSIFIED", "--force"]);
+    assert!(forced.status.success(), "{}", said(&forced));
+    assert_eq!(listed(&two), ["\"CONFIDENTIAL//MED\" true 47 0"]);
+
+    // Not under a server.
+    let store = place.state().join("sessiond");
+    fs::create_dir_all(&store).unwrap();
+    let held = fs::File::create(store.join("sessions.redb")).unwrap();
+    held.lock().unwrap();
+    let refused = place.run("state", &["remove", old.to_str().unwrap(), "CONFIDENTIAL//MED", "--force"]);
+    assert!(!refused.status.success() && said(&refused).contains("in use"), "{}", said(&refused));
+    assert_eq!(listed(&two).len(), 1);
+}
