@@ -270,13 +270,13 @@ impl Answers {
             keys,
             Some(format!("levee user add {path} {user}{elsewhere}          (and each other person)")),
             Some(format!(
-                "levee up {path}{elsewhere}                 (let 7443/tcp, 500/udp and 4500/udp in)"
-            )),
-            Some(format!(
                 "copy {} to {host}, as /etc/levee/workstation (there: mkdir -p /etc/levee){}; move {} off this host",
                 state.join("hosts").join(host).display(),
                 if self.workstations.len() > 1 { ", and each other workstation's there" } else { "" },
                 state.join("auditor/auditor.key").display()
+            )),
+            Some(format!(
+                "levee up {path}{elsewhere}                 (let 7443/tcp, 500/udp and 4500/udp in)"
             )),
         ];
         let there = [

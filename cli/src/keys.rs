@@ -55,6 +55,9 @@ const NEAR: i64 = 60;
 /// The same of revocation lists, which are good for thirty days unless somebody said otherwise.
 const NEAR_LIST: i64 = 10;
 
+/// Where `levee enrol all` leaves the auditor's private key, below the state directory.
+const AUDITORS_KEY: &str = "auditor/auditor.key";
+
 const ALL: &str = "make the whole site anew: levee enrol all SITE --force";
 const SERVER: &str = "make the server's keys anew: levee enrol server SITE --force";
 
@@ -134,6 +137,7 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
         found.look(site, &bundle.join("layer/chain.pem"), &Ask::Dated, &layer);
     }
     found.warnings.extend(of_nobody(site, state));
+    found.warnings.extend(auditors_key(state));
     found.warnings.extend(crate::enrol::rotate::unfinished(state).iter().map(|path| {
         format!(
             "{}: a rotation was begun and never ended: `levee enrol rotate` again destroys what is left",
@@ -172,6 +176,17 @@ fn of_nobody<'a>(site: &'a Site, state: &'a Path) -> impl Iterator<Item = String
             "the site has no host {}, and {} has its keys: levee enrol revoke SITE says who is believed no more; then remove them",
             crate::output::shown(&name),
             bundle.display()
+        )
+    })
+}
+
+/// That the auditor's private key is where the server is. Where only root may look, nobody else is told.
+pub fn auditors_key(state: &Path) -> Option<String> {
+    let key = state.join(AUDITORS_KEY);
+    key.exists().then(|| {
+        format!(
+            "{}: this is the auditor's alone: move it off this host, since who takes the host over can change the whole audit log with it",
+            key.display()
         )
     })
 }

@@ -421,6 +421,9 @@ fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<St
             for unfit in crate::keys::findings(&site, state).unfit {
                 eprintln!("levee: warning: {}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy);
             }
+            if let Some(why) = crate::keys::auditors_key(state) {
+                eprintln!("levee: warning: {why}");
+            }
         }
         if let Some(unfit) = crate::roots::unfit(&site).first() {
             return Err(format!("{}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy));

@@ -94,7 +94,7 @@ impl Host {
              mount -t overlay -o lowerdir=/var/lib,upperdir={at}/lib,workdir={at}/lib-work overlay /var/lib && \
              rm -rf /etc/levee && mkdir -p /var/lib/levee && mount --bind {at}/state /var/lib/levee && \
              mkdir -p /run/levee/uids && mount --bind /run/levee/uids {at}/uids && mount -t tmpfs none /run && \
-             mkdir -p /run/levee/uids && mount --bind {at}/uids /run/levee/uids && \
+             mkdir -p /run/levee/uids && mount --bind {at}/uids /run/levee/uids && mkdir -p /run/media/auditor && \
              ip link set lo up && touch {at}/ready && exec sleep 600"
         );
         let mut keeper = Command::new("unshare")
