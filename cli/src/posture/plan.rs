@@ -55,6 +55,8 @@ fn placed<S: Serializer>(what: &Placed, serializer: S) -> Result<S::Ok, S::Error
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct LabelPlan {
     label: String,
+    /// The posture that would count, or `default`.
+    under: String,
     /// The preferred first.
     now: Vec<Cipher>,
     then: Vec<Cipher>,
@@ -244,6 +246,7 @@ fn plan(site: &Site, status: &ServerStatus, priced: &Priced, what: &Placed) -> R
         let (keying, plain) = (then.keying(label), then.plain(label));
         LabelPlan {
             label: label.to_string(),
+            under: then.posture(label).map_or(site::Posture::DEFAULT, |one| one.name().as_str()).to_owned(),
             changes: ciphers != ciphers_then || then.replaces(&now, label),
             now: ciphers,
             then: ciphers_then,
@@ -349,7 +352,17 @@ impl Planned {
                 (false, false) if row.workers > 1 => format!("another, of {} workers", row.workers),
                 (false, false) => "another".to_owned(),
             };
-            vec![row.label.clone(), words(&row.now), then, exchanges, life, rate, vault, off]
+            vec![
+                row.label.clone(),
+                row.under.clone(),
+                words(&row.now),
+                then,
+                exchanges,
+                life,
+                rate,
+                vault,
+                off,
+            ]
         });
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
@@ -380,7 +393,17 @@ impl Planned {
             self.follow_ms / 1_000,
             self.follow_ms % 1_000 / 100,
             table(
-                &["LABEL", "NOW", "THEN", "AGREED BY", "KEYS LIVE", "PACKETS", "VAULT", "SERVICES OFF THEN"],
+                &[
+                    "LABEL",
+                    "UNDER",
+                    "NOW",
+                    "THEN",
+                    "AGREED BY",
+                    "KEYS LIVE",
+                    "PACKETS",
+                    "VAULT",
+                    "SERVICES OFF THEN"
+                ],
                 labels.collect()
             ),
             table(&heading, sessions.collect()),

@@ -11,6 +11,12 @@ const SITE: &str = concat!(
 name = "siege"
 ciphers = ["aes-256-gcm"]
 follow = "20s"
+[[posture]]
+name = "guarded"
+labels = ["UNCLASSIFIED"]
+floor = ["UNCLASSIFIED"]
+ciphers = ["aes-128-gcm"]
+follow = "20s"
 [[protection]]
 name = "other"
 ciphers = ["chacha20-poly1305"]
@@ -118,4 +124,35 @@ fn what_is_asked_for_of_a_tunnel_is_had_or_there_is_no_session() {
     ] {
         assert!(log.contains(said), "{said}: {log}");
     }
+}
+
+#[test]
+fn no_tunnel_has_less_than_the_floor_of_its_label_whatever_is_set() {
+    let world = World::up("floor", SITE, &["ws1"]);
+    let run = text(&world.path("run"));
+    let posture = |said: &[&str]| world.levee(&[&["posture"], said, &["--run", &run]].concat());
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    let is_at_the_floor = || {
+        assert!(world.fetch("ws1", PAGE).ok().contains("UNCLASSIFIED"));
+        assert_eq!(suites(&world.status(), "UNCLASSIFIED"), ["aes-128-gcm"]);
+    };
+    is_at_the_floor();
+    assert_eq!(posture(&["show"]).ok(), "  default\n  at least guarded at UNCLASSIFIED\n");
+
+    // What stands before it in the file counts elsewhere alone, and is not set where it would count nowhere.
+    posture(&["set", "siege"]).ok();
+    is_at_the_floor();
+    let refused = posture(&["set", "siege", "--labels", "UNCLASSIFIED"]).refused();
+    assert!(refused.contains("would count nowhere"), "{refused}");
+    let plan: Value = serde_json::from_str(&posture(&["plan", "default", "--json"]).ok()).expect("JSON");
+    assert_eq!(plan["labels"][0]["under"], "guarded");
+    posture(&["set", "default", "--labels", "UNCLASSIFIED"]).ok();
+    is_at_the_floor();
+
+    // The floor counts before anybody says so: also after a start.
+    world.level("ws1", HIGH).ok();
+    assert_eq!(suites(&world.status(), HIGH), ["chacha20-poly1305"]);
+    world.level("ws1", "UNCLASSIFIED").ok();
+    is_at_the_floor();
 }

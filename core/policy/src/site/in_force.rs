@@ -59,7 +59,38 @@ impl Site {
         if labels.as_ref().is_some_and(Vec::is_empty) {
             return Err("name a range of labels".to_owned());
         }
-        Ok(Placed { posture: said.posture.clone(), labels })
+        let placed = Placed { posture: said.posture.clone(), labels };
+        match self.is_below_floors(&placed) {
+            true => Err(format!(
+                "posture `{}` would count nowhere: postures after it in the site file are the floor of all these labels",
+                placed.name()
+            )),
+            false => Ok(placed),
+        }
+    }
+
+    /// Whether a posture would count at no label, since at each a later one is the floor. The default ends others, wherever it is set.
+    fn is_below_floors(&self, placed: &Placed) -> bool {
+        let rank = placed.posture.as_ref().and_then(|name| self.rank(name));
+        let after = rank.and_then(|rank| self.postures.get(rank + 1..)).unwrap_or_default();
+        let floors: Vec<&Range> = after.iter().flat_map(Posture::floor).collect();
+        let ranges = self.possible(placed);
+        rank.is_some() && ranges.iter().all(|range| floors.iter().any(|floor| floor.includes(range)))
+    }
+
+    /// Where a posture stands in the file: those that come after it ask for more.
+    fn rank(&self, name: &PostureName) -> Option<usize> {
+        self.postures.iter().position(|one| one.name() == name)
+    }
+
+    /// The posture below which no label of a range falls, and that range, as the site writes it.
+    pub fn floors(&self) -> Vec<Placed> {
+        let of = |posture: &Posture| {
+            let ranges = posture.floor().iter().filter_map(|range| self.vocabulary.print_range(range));
+            let labels: Vec<RangeName> = ranges.filter_map(|text| RangeName::new(&text).ok()).collect();
+            Placed { posture: Some(posture.name().clone()), labels: Some(labels) }
+        };
+        self.postures.iter().map(of).filter(Placed::is_sound).collect()
     }
 
     /// Whether nobody can know where this counts: the site does not have a range of it any more.
@@ -68,9 +99,26 @@ impl Site {
         is_known && placed.ranges().any(|range| self.range(range).is_err())
     }
 
-    /// Which of these postures counts at a label: the last that has it. A posture that the site does not have any more says nothing. Where nobody can know
-    /// which one counts, since the site does not have a range any more, [`Posture::in_doubt`] does.
+    /// Which posture counts at a label where these are in force: the last that has it, or its floor where that asks for more.
+    /// Where nobody can know which one counts, since the site does not have a range any more, [`Posture::in_doubt`] does.
     pub fn posture_at<'a>(
+        &self,
+        label: &Label,
+        in_force: impl DoubleEndedIterator<Item = &'a Placed>,
+    ) -> Option<&Posture> {
+        let set = self.set_at(label, in_force);
+        // The default has no rank, and comes before all; doubt comes after all.
+        let rank = match set {
+            Some(posture) if std::ptr::eq(posture, Posture::in_doubt()) => return set,
+            set => set.and_then(|posture| self.rank(posture.name())),
+        };
+        let mut floors = self.postures.iter().enumerate().rev();
+        let floor = floors.find(|(_, posture)| posture.is_floor_of(label));
+        floor.filter(|(floor, _)| Some(*floor) > rank).map(|(_, posture)| posture).or(set)
+    }
+
+    /// The last of these that has a label. A posture that the site does not have any more says nothing.
+    fn set_at<'a>(
         &self,
         label: &Label,
         in_force: impl DoubleEndedIterator<Item = &'a Placed>,

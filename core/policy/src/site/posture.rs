@@ -21,6 +21,8 @@ use super::vault::{self, AeadLibrary, Vault, overlap, ranges};
 use crate::label::{Label, Range};
 use crate::names::{HostName, LabelName, PostureName, ServiceName, UserName};
 
+mod floor;
+
 /// The most postures of a site.
 const MOST: usize = 16;
 /// How long workstations have to follow, unless the site says otherwise.
@@ -50,6 +52,7 @@ const SAYS: [&str; 14] = [
 static IN_DOUBT: LazyLock<Posture> = LazyLock::new(|| Posture {
     name: PostureName::in_doubt(),
     labels: None,
+    floor: Vec::new(),
     ciphers: None,
     exchanges: None,
     ml_kem: false,
@@ -72,6 +75,7 @@ static IN_DOUBT: LazyLock<Posture> = LazyLock::new(|| Posture {
 pub struct Posture {
     name: PostureName,
     labels: Option<Vec<Range>>,
+    floor: Vec<Range>,
     ciphers: Option<Vec<Cipher>>,
     exchanges: Option<Vec<Exchange>>,
     ml_kem: bool,
@@ -229,6 +233,7 @@ pub(super) fn read(
             let what = format!("there are more than {MOST} postures");
             reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, "remove some");
         }
+        floor::fits(reader, keys, one, read.get(..number).unwrap_or_default());
         if let Some(vault) = vault {
             fits(reader, keys, one, vault, protections);
         }
@@ -287,7 +292,9 @@ fn posture(
             quantity(reader, value, "follow", read, FOLLOWS, "a time from \"2s\" to \"60s\"")
         }
     };
-    let labels = labels?.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    let labels: Option<Vec<Range>> =
+        labels?.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
+    let floor = floor::read(reader, keys, draft, labels.as_deref())?;
     let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);
     let (name, ciphers, exchanges, ml_kem) = (name?, ciphers?, exchanges?, ml_kem?);
     let (key_life, constant, aggfrag, agree) = (key_life?, constant?, aggfrag?, agree?);
@@ -296,6 +303,7 @@ fn posture(
     Some(Posture {
         name,
         labels,
+        floor,
         ciphers,
         exchanges,
         ml_kem,
