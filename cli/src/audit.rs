@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
 use levee_policy::audit::{
-    Action, AuditKey, Body, Event, Hex, PPK, Record, Report, Sealer, Verdict, Verifier, part_first, ppk_used,
+    Action, AuditKey, Body, Checkpoint, Event, Hex, PPK, Record, Report, Sealer, Verdict, Verifier,
+    part_first, ppk_used,
 };
 use levee_policy::site::Curve;
 use levee_policy::{HostName, LabelName, PpkId, UserName};
@@ -81,6 +82,10 @@ struct Verify {
     /// How many records there must be at least [default: as many as sessiond/audit.state says]
     #[arg(long, value_name = "N")]
     records: Option<u64>,
+    /// Checkpoints of this log that were kept elsewhere: a file or the syslog that they were sent to, or the audit log of another server of the
+    /// site; others' are left out
+    #[arg(long, value_name = "FILE")]
+    kept: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -255,6 +260,9 @@ impl Verify {
         let (first, records) = self.known()?;
         let mut verifier =
             Verifier::new(first, |message: &[u8], signature: &[u8]| signers.has_signed(message, signature));
+        for file in &self.kept {
+            keep(file, &mut verifier)?;
+        }
         let mut log = self.which.log()?;
         log.read(|line| {
             verifier.line(line);
@@ -284,6 +292,23 @@ impl Verify {
             (None, None) => None,
         };
         Ok((first, records))
+    }
+}
+
+/// Takes the checkpoints in a file that are of this log's signer; there is one at least, or nothing would be checked.
+fn keep<F: FnMut(&[u8], &[u8]) -> bool>(file: &Path, verifier: &mut Verifier<F>) -> Result<(), String> {
+    let (mut found, mut own) = (0u64, 0u64);
+    Log::open(vec![file.to_owned()])?.read(|line| {
+        if let Some(checkpoint) = Checkpoint::in_line(&String::from_utf8_lossy(line)) {
+            found += 1;
+            own += u64::from(verifier.keep(&checkpoint));
+        }
+        Ok(())
+    })?;
+    match (own, found) {
+        (0, 0) => Err(fault(file, &"there is no checkpoint in it")),
+        (0, _) => Err(fault(file, &"no checkpoint in it is of this log's signer")),
+        _ => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
 use levee_ipc::vault::{Carriage, Cipher, SaReport};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
-use levee_policy::site::Mode;
+use levee_policy::site::{Mode, Placed};
 use levee_policy::{LabelName, RangeName};
 use serde::Serialize;
 
@@ -65,6 +65,8 @@ pub struct PostureView<'a> {
     /// None: at all labels that it is for.
     ranges: Option<&'a [RangeName]>,
     left_ms: Option<u64>,
+    /// It was not set: it is the floor of these labels, by the site file.
+    floor: bool,
 }
 
 #[derive(Serialize)]
@@ -101,6 +103,9 @@ struct Whole<'a> {
     /// Certificates and revocation lists that end soon, or have ended.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     ending: &'a [String],
+    /// The auditor's private key is on this host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auditors_key: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     site_file: Option<&'a SiteFile>,
 }
@@ -110,18 +115,25 @@ struct Asked {
     status: ServerStatus,
     daemons: Vec<Daemon>,
     ending: Vec<String>,
+    auditors_key: Option<String>,
     site_file: Option<SiteFile>,
 }
 
 impl Asked {
     fn whole(&self) -> Whole<'_> {
         let (daemons, ending, site_file) = (&self.daemons, &self.ending, self.site_file.as_ref());
-        Whole { view: view(&self.status), daemons, ending, site_file }
+        Whole {
+            view: view(&self.status),
+            daemons,
+            ending,
+            auditors_key: self.auditors_key.as_deref(),
+            site_file,
+        }
     }
 
     fn render(&self) -> String {
-        let ending = self.ending.iter().map(|one| format!("warning: {}\n", shown(one)));
-        ending.collect::<String>()
+        let warnings = self.ending.iter().chain(&self.auditors_key);
+        warnings.map(|one| format!("warning: {}\n", shown(one))).collect::<String>()
             + &render(&self.status, self.site_file.as_ref())
             + &processes(&self.daemons)
     }
@@ -223,9 +235,11 @@ impl Status {
         let site_file = SiteFile::of(&run, &status);
         // What cannot be read is `levee check`'s to say.
         let running = Running::of(&run).ok();
-        let ending = running
-            .and_then(|server| Some(keys::ending(&crate::site::read(&server.config).ok()?, server.state()?)));
-        Ok(Asked { status, daemons, ending: ending.unwrap_or_default(), site_file })
+        let state = running.as_ref().and_then(Running::state);
+        let site = running.as_ref().and_then(|server| crate::site::read(&server.config).ok());
+        let ending = site.zip(state).map(|(site, state)| keys::ending(&site, state));
+        let auditors_key = state.and_then(keys::auditors_key);
+        Ok(Asked { status, daemons, ending: ending.unwrap_or_default(), auditors_key, site_file })
     }
 }
 
@@ -375,15 +389,16 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
     table(&heading, rows.collect())
 }
 
+impl<'a> PostureView<'a> {
+    fn of(what: &'a Placed, left_ms: Option<u64>, floor: bool) -> Self {
+        Self { name: what.name(), ranges: what.labels.as_deref(), left_ms, floor }
+    }
+}
+
 /// What is in force, as JSON has it.
 pub fn posture_views(status: &ServerStatus) -> Vec<PostureView<'_>> {
-    let all = status.postures.iter();
-    all.map(|InForce { what, left_ms }| PostureView {
-        name: what.name(),
-        ranges: what.labels.as_deref(),
-        left_ms: *left_ms,
-    })
-    .collect()
+    let set = status.postures.iter().map(|one| PostureView::of(&one.what, one.left_ms, false));
+    set.chain(status.floors.iter().map(|floor| PostureView::of(floor, None, true))).collect()
 }
 
 /// What is in force, a line each.
@@ -396,6 +411,7 @@ pub fn postures(status: &ServerStatus) -> String {
     if out.is_empty() {
         out.push_str("  default\n");
     }
+    out.extend(status.floors.iter().map(|floor| format!("  at least {floor}\n")));
     if status.moving {
         out.push_str("  a change is under way\n");
     }
@@ -450,7 +466,7 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
         count(status.audit_records, "audit record", "audit records"),
         sessions(status)
     );
-    if !status.postures.is_empty() || status.moving {
+    if !status.postures.is_empty() || !status.floors.is_empty() || status.moving {
         out.push_str(&format!("\nposture\n{}", postures(status)));
     }
     if let Some(federation) = &status.federation {
@@ -591,6 +607,7 @@ pub mod tests {
             alarms: Vec::new(),
             audit_records: 12,
             postures: Vec::new(),
+            floors: Vec::new(),
             moving: false,
             federation: None,
         }
@@ -616,13 +633,18 @@ pub mod tests {
         assert_eq!(
             serde_json::to_value(posture_views(&status)).unwrap(),
             serde_json::json!([
-                {"name": "siege", "ranges": null, "left_ms": null},
-                {"name": "quiet", "ranges": ["SECRET", "LOW..SECRET//NATO"], "left_ms": 9_999},
-                {"name": "default", "ranges": ["LOW"], "left_ms": null},
+                {"name": "siege", "ranges": null, "left_ms": null, "floor": false},
+                {"name": "quiet", "ranges": ["SECRET", "LOW..SECRET//NATO"], "left_ms": 9_999, "floor": false},
+                {"name": "default", "ranges": ["LOW"], "left_ms": null, "floor": false},
             ])
         );
         status.postures.clear();
         assert_eq!(postures(&status), "  default\n");
+        status.floors = vec![of(Some("alert"), Some(&["SECRET"]), None).what];
+        assert_eq!(postures(&status), "  default\n  at least alert at SECRET\n");
+        let floor =
+            serde_json::json!([{"name": "alert", "ranges": ["SECRET"], "left_ms": null, "floor": true}]);
+        assert_eq!(serde_json::to_value(posture_views(&status)).unwrap(), floor);
     }
 
     #[test]

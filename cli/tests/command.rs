@@ -672,7 +672,9 @@ const IN_VAIN: &[&[&str]] = &[
     &["user", "totp", "NONE/site.toml", "ada"],
     &["user", "disable", "ada", "--run", "NONE"],
     &["user", "enable", "ada", "--run", "NONE"],
+    &["state", "list", "NONE/site.toml"],
     &["state", "migrate", "NONE/site.toml"],
+    &["state", "remove", "NONE/site.toml", "SECRET"],
     &["man", "NONE/man"],
 ];
 

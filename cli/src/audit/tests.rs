@@ -82,9 +82,17 @@ fn seals_are_checked_with_the_auditors_key_alone_and_without_it_that_is_said() {
     let state = state();
     let which = || Which { files: Vec::new(), state: Some(state.path().to_owned()) };
     let with = |auditor: Option<PathBuf>| {
-        Verify { which: which(), signer: None, auditor, first_key: None, records: None, json: false }
-            .report()
-            .map(|(_, report)| report)
+        Verify {
+            which: which(),
+            signer: None,
+            auditor,
+            first_key: None,
+            records: None,
+            kept: Vec::new(),
+            json: false,
+        }
+        .report()
+        .map(|(_, report)| report)
     };
     let told = with(Some(state.path().join("auditor.key"))).unwrap();
     assert!(told.is_sound() && told.statement[0].starts_with("Each of the 6 records"), "{told:#?}");
@@ -102,7 +110,8 @@ fn seals_are_checked_with_the_auditors_key_alone_and_without_it_that_is_said() {
 
 fn verified(which: Which) -> Result<(Log, Report), String> {
     let auditor = which.state.as_ref().map(|state| state.join("auditor.key"));
-    Verify { which, signer: None, auditor, first_key: None, records: None, json: false }.report()
+    Verify { which, signer: None, auditor, first_key: None, records: None, kept: Vec::new(), json: false }
+        .report()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The audit log: what sealing and checkpoints bring to light.
 
 use levee_policy::audit::{
-    Action, AuditKey, Body, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier,
+    Action, AuditKey, Body, Checkpoint, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier,
     checkpoint_message, part_first, part_name,
 };
 
@@ -305,4 +305,87 @@ fn a_log_with_an_action_of_another_version_is_read_as_it_is_written() {
     for text in ["1", "null", "{}", r#"["session"]"#] {
         assert!(serde_json::from_str::<Action>(text).is_err(), "{text}");
     }
+}
+
+/// The log's checkpoints, as other places keep them.
+fn kept(log: &[Vec<u8>]) -> Vec<String> {
+    let mut verifier = Verifier::new(None, |_, _| true);
+    let records = log.iter().filter_map(|line| verifier.line(line));
+    let of = |record: levee_policy::audit::Record| match record.body {
+        Body::Checkpoint(one) => Some(Checkpoint::kept(one.count, one.hash, one.signature.0)),
+        Body::Event(_) => None,
+    };
+    records.filter_map(of).collect()
+}
+
+fn verify_with(lines: &[Vec<u8>], kept: &[String]) -> Report {
+    let mut verifier = Verifier::new(None, |message, signature| sign(message) == signature);
+    for line in kept {
+        assert!(verifier.keep(&Checkpoint::in_line(line).unwrap()), "{line}");
+    }
+    for line in lines {
+        verifier.line(line);
+    }
+    verifier.finish(None)
+}
+
+#[test]
+fn a_log_that_was_written_anew_or_cut_off_is_not_the_one_of_which_a_checkpoint_was_kept_elsewhere() {
+    let log = log();
+    let kept = kept(&log);
+    assert_eq!(kept.len(), 2);
+    let report = verify_with(&log, &kept);
+    assert!(report.is_sound(), "{:?}", report.faults);
+    let says = |report: &Report, what: &str| report.statement.iter().any(|said| said.contains(what));
+    assert!(
+        says(&report, "2 checkpoints were kept elsewhere, the last of the first 19 records"),
+        "{report:?}"
+    );
+    assert!(says(
+        &verify_with(&log, &kept[..1]),
+        "1 checkpoint was kept elsewhere, the last of the first 10 records"
+    ));
+
+    // Cut off: behind the first that was kept, and before it.
+    assert_eq!(kinds(&verify_with(&log[..12], &kept)), [(13, FaultKind::CutOff)]);
+    assert!(verify_with(&log[..12], &kept[..1]).is_sound());
+    assert_eq!(kinds(&verify_with(&log[..9], &kept[..1])), [(10, FaultKind::CutOff)]);
+
+    // Written anew by who has all keys of the host: another log, whole and signed.
+    let mut sealer = Sealer::new(first());
+    let anew: Vec<Vec<u8>> = (0..30u64)
+        .map(|number| match number {
+            29 => {
+                let (count, hash) = (sealer.count(), *sealer.hash());
+                sealer.seal_checkpoint(29, count, hash, sign(&checkpoint_message(count, &hash))).unwrap()
+            }
+            _ => sealer.seal(number, &event("nothing happened")).unwrap(),
+        })
+        .collect();
+    assert!(verify(&anew, Some(first()), None).is_sound());
+    let report = verify_with(&anew, &kept);
+    assert_eq!(kinds(&report), [(10, FaultKind::WrongHash), (19, FaultKind::WrongHash)]);
+}
+
+#[test]
+fn a_kept_checkpoint_is_found_wherever_its_line_is_and_another_signers_says_nothing() {
+    let line = kept(&log()).remove(0);
+    let own = Checkpoint::in_line(&line).unwrap();
+    for around in [
+        format!("Nov 30 11:00:00 host levee-signer: {line}"),
+        format!("{{\"event\":{{\"reason\":\"{line}\"}},\"seal\":\"00\"}}\n"),
+        format!("{line}\n"),
+    ] {
+        assert_eq!(Checkpoint::in_line(&around), Some(own.clone()), "{around}");
+    }
+    for wrong in ["", "levee audit checkpoint ", "levee audit checkpoint 7", "levee audit checkpoint x 00 00"]
+    {
+        assert_eq!(Checkpoint::in_line(wrong), None, "{wrong}");
+    }
+    let short = line.replacen(&String::from(own.hash), "00ff", 1);
+    assert_eq!(Checkpoint::in_line(&short), None);
+    let mut verifier = Verifier::new(None, |message, signature| sign(message) == signature);
+    assert!(!verifier.keep(&Checkpoint { count: own.count + 1, ..own }));
+    let report = verifier.finish(None);
+    assert!(report.is_sound() && !report.statement.iter().any(|said| said.contains("kept elsewhere")));
 }

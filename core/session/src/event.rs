@@ -559,6 +559,8 @@ pub enum Change {
     Disabled(UserName, bool),
     /// The user's code of this step of time has been taken, and none of it or of an earlier one will be again.
     Code(UserName, u64),
+    /// At this label this person was the first.
+    First(LabelName, UserName),
     /// Of something that others write, by its name, the log knows this digest now; `None`: that it is gone.
     Known(String, Option<[u8; 32]>),
     /// These postures are in force, and no others; what there is of before may be left.

@@ -16,6 +16,7 @@ mod delay;
 mod disable;
 mod event;
 pub mod federation;
+mod firsts;
 mod id;
 mod keys;
 mod labels;

@@ -43,6 +43,10 @@ impl Sessions {
         if !self.keeps_pace(Paced::Change, &user, grant.audit(), now) {
             return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
         }
+        let first = match self.first_at(&user, &label, grant.audit()) {
+            Ok(first) => first,
+            Err(why) => return self.refuse(client, RefusalKind::Unavailable, &why),
+        };
         let fresh = !self.sessions.contains_key(&id);
         let owner = (user.clone(), device.clone());
         let inner = if fresh { self.pools.take(&label, &owner, random, now) } else { Err(NoAddress::UsedUp) };
@@ -75,7 +79,9 @@ impl Sessions {
         let granted = Entry { object: id.to_string(), reason, ..event };
         // The store never has two sessions of one TPE: if there is one, its end brings the new one in.
         let stored = !self.by_device.contains_key(&device);
-        let changes = if stored { vec![Change::Put(record.clone())] } else { vec![] };
+        self.is_first(first.as_ref());
+        let put = stored.then(|| Change::Put(record.clone()));
+        let changes = put.into_iter().chain(first).collect();
         let commit = self.commit(Purpose::Open(client), vec![granted], changes);
         if let Some(path) = self.clients.get_mut(&client) {
             let granted = Box::new(Granted { grant, record });
@@ -92,6 +98,7 @@ impl Sessions {
         if !durable {
             self.pools.put_back(&granted.record.label, &granted.record.inner);
             self.leave_label(&granted.record, now);
+            self.is_not_first(&granted.record.label);
             return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
         }
         match self.by_device.get(&granted.record.device).copied() {

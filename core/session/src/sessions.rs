@@ -96,6 +96,8 @@ pub struct Sessions {
     pub(crate) pace: Pace,
     pub(crate) postures: Postures,
     pub(crate) accesses: Accesses,
+    /// Who was the first at a label.
+    pub(crate) firsts: BTreeMap<LabelName, UserName>,
     /// Messages of guards that wait for people.
     pub(crate) held: BTreeMap<ReleaseId, Held>,
     /// The last number that each guard's had.
@@ -160,6 +162,7 @@ impl Sessions {
             pace: Pace::default(),
             postures: Postures::default(),
             accesses: Accesses::default(),
+            firsts: BTreeMap::new(),
             held: BTreeMap::new(),
             numbered: BTreeMap::new(),
             denials: None,

@@ -364,6 +364,7 @@ fn what_a_server_says_of_ranges_is_within_bounds_or_nothing() {
         pages: vec![],
         setting,
         is_kept: true,
+        signed: None,
         postures: [0; 32],
     };
     let is_read = |setting: &Setting| Statement::decode(&of(setting.clone()).encode()).is_some();

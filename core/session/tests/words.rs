@@ -442,13 +442,18 @@ fn a_statement_is_read_as_it_was_written_within_its_bounds_and_has_one_spelling(
     }
     let small = Statement { epoch: 2, number: 1, ..with(0, 0) };
     let encoded = small.encode();
-    let (front, numbers) = encoded.split_at(encoded.len() - 40);
-    // Behind these, of postures: none was ever set, nothing is left of before, and the digest of none.
+    let (front, numbers) = encoded.split_at(encoded.len() - 41);
+    // Behind these, of postures: none was ever set, nothing is left of before, and the digest of none; and no signed log.
     let (numbers, postures) = numbers.split_at(4);
     assert_eq!(
         (numbers, &postures[..4], &postures[4..]),
-        (&[2, 1, 0, 0][..], &[0, 0, 0, 1][..], &[0; 32][..])
+        (&[2, 1, 0, 0][..], &[0, 0, 0, 1][..], &[0; 33][..])
     );
+    for (octets, good) in [(SIGNATURE, true), (SIGNATURE + 1, false)] {
+        let signed = Some(Signed { count: 9, hash: [3; 32], signature: vec![4; octets] });
+        let statement = Statement { signed, ..small.clone() };
+        assert_eq!(Statement::decode(&statement.encode()), good.then_some(statement), "{octets}");
+    }
     for wrong in [&[2, 0x81, 0, 0, 0][..], &[2, 1, 0, 0, 0], &[2, 1, 0]] {
         assert_eq!(Statement::decode(&[front, wrong, postures].concat()), None, "{wrong:?}");
     }

@@ -123,7 +123,7 @@ pub struct Daemon {
     certificates: BTreeMap<[u8; 32], Certificate>,
     /// The last moment of the first of them that ends.
     certificate_ends: Option<Time>,
-    devices: Devices,
+    pub(crate) devices: Devices,
     pub(crate) rates: Rates,
     next_client: u64,
     pub(crate) pending: Pending,
@@ -195,6 +195,7 @@ impl Daemon {
         machine.remember_locked(store.locked().map_err(|e| Fatal::new("read the store", e))?);
         machine.remember_ended_here(store.ended_here().map_err(|e| Fatal::new("read the store", e))?);
         machine.take_postures(postures, now);
+        machine.remember_firsts(store.firsts().map_err(|e| Fatal::new("read the store", e))?);
         machine.take_accesses(store.accesses().map_err(|e| Fatal::new("read the store", e))?);
         Ok(Self {
             events,
@@ -406,12 +407,14 @@ impl Daemon {
             SessiondPart::FederationRevocations => self.revoked_servers(&with.one()?),
             SessiondPart::Running => self.hear_running(with.one()?),
             SessiondPart::Label(event) => self.hear_label(event),
-            part @ (SessiondPart::Site
-            | SessiondPart::Directory
-            | SessiondPart::Auditor
-            | SessiondPart::Federation
-            | SessiondPart::FederationAuthority
-            | SessiondPart::Authority) => {
+            SessiondPart::Authority => self.renewed("the authority", with.one()?, Self::authority_renewed),
+            SessiondPart::Federation => {
+                self.renewed("the server's passport", with.one()?, Self::passport_renewed)
+            }
+            SessiondPart::FederationAuthority => {
+                self.renewed("the servers' authority", with.one()?, Self::servers_authority_renewed);
+            }
+            part @ (SessiondPart::Site | SessiondPart::Directory | SessiondPart::Auditor) => {
                 return Err(Warden::unwanted(&part));
             }
         }

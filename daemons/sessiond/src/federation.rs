@@ -9,9 +9,9 @@ use levee_ipc::operator::FederationStatus;
 use levee_ipc::signer::ToSigner;
 use levee_ipc::vault::SessiondToVault;
 use levee_ipc::warden::Role;
-use levee_policy::audit::{Action, Event as Entry, Verdict};
+use levee_policy::audit::{Action, Checkpoint, Event as Entry, Hash, Verdict};
 use levee_policy::{DomainName, Site};
-use levee_session::federation::{Federation, Said};
+use levee_session::federation::{Federation, Said, Signed};
 use levee_session::{Event, Time};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -133,6 +133,31 @@ impl Daemon {
         }
     }
 
+    /// A file that stands for a key is another one while the server runs. One that cannot be used changes nothing.
+    pub(crate) fn renewed(
+        &mut self,
+        what: &str,
+        file: OwnedFd,
+        renew: fn(&mut Self, OwnedFd) -> Result<(), String>,
+    ) {
+        if let Err(why) = renew(self, file) {
+            self.note(denied(Action::Run, what.to_owned(), format!("{why}: the one before it holds")));
+        }
+    }
+
+    pub(crate) fn authority_renewed(&mut self, file: OwnedFd) -> Result<(), String> {
+        self.devices.renew(file)
+    }
+
+    pub(crate) fn passport_renewed(&mut self, file: OwnedFd) -> Result<(), String> {
+        let me = self.site.server().name();
+        self.federated.statements.as_mut().map_or(Ok(()), |statements| statements.renew(me, &file))
+    }
+
+    pub(crate) fn servers_authority_renewed(&mut self, file: OwnedFd) -> Result<(), String> {
+        self.federated.statements.as_mut().map_or(Ok(()), |statements| statements.renew_authority(file))
+    }
+
     pub(crate) fn hear_fsd(&mut self) {
         for _ in 0..TURN {
             match self.federated.link.hear::<Heard>() {
@@ -222,6 +247,7 @@ impl Daemon {
                 Said::Clash(session) => self.handle(Event::Clash(session)),
                 Said::Withdrawn(session) => self.handle(Event::Withdrawn(session)),
                 Said::Set(from, setting) => self.handle(Event::Set(from, setting)),
+                Said::Witness(server, signed) => self.note(witnessed(&server, signed)),
                 Said::Kept(late) => self.handle(Event::Kept(late)),
                 Said::Unlike(server) => {
                     let why = format!(
@@ -237,6 +263,21 @@ impl Daemon {
     fn ask_for_signature(&mut self, signing: Signing) {
         self.ask_to_sign(ToSigner::Statement(signing.statement.clone()));
         self.federated.signing = Some(signing);
+    }
+}
+
+/// How far another server's log was.
+fn witnessed(server: &DomainName, signed: Signed) -> Entry {
+    let reason = Checkpoint::kept(signed.count, Hash(signed.hash), signed.signature);
+    let object = format!("server {server}");
+    Entry {
+        user: None,
+        host: None,
+        label: None,
+        action: Action::Witness,
+        object,
+        verdict: Verdict::Noted,
+        reason,
     }
 }
 

@@ -372,6 +372,7 @@ impl Daemon {
             alarms: own.into_iter().flatten().chain(alarms).collect(),
             audit_records: self.audit.records(),
             postures: in_force.collect(),
+            floors: self.site.floors(),
             moving,
             federation: self.federated.status(&self.site),
         }
@@ -434,6 +435,7 @@ mod tests {
             alarms: Vec::new(),
             audit_records: 9,
             postures: Vec::new(),
+            floors: Vec::new(),
             moving: false,
             federation: None,
         };
@@ -473,6 +475,7 @@ mod tests {
             alarms: vec!["\u{20ac}".repeat(400); 64],
             audit_records: 9,
             postures: Vec::new(),
+            floors: Vec::new(),
             moving: false,
             federation: None,
         };

@@ -37,6 +37,8 @@ const SET: &str = "set";
 const LEFT: &str = "left";
 /// Label, service and user, a line each → whether that user reaches that service there, as somebody has said.
 const ACCESSES: TableDefinition<'_, &str, bool> = TableDefinition::new("accesses");
+/// Label → who was the first there.
+const FIRSTS: TableDefinition<'_, &str, &str> = TableDefinition::new("firsts");
 const FILE: &str = "sessions.redb";
 /// Bytes that the store keeps on the disk to grow into, at least; else as many as it has, since it doubles when it grows.
 const SPARE: u64 = 2 << 20;
@@ -169,6 +171,7 @@ impl Store {
         change.open_table(CODES)?;
         change.open_table(POSTURES)?;
         change.open_table(ACCESSES)?;
+        change.open_table(FIRSTS)?;
         change.commit()?;
         rustix::fs::fsync(directory).map_err(other)?;
         Ok(store)
@@ -269,6 +272,20 @@ impl Store {
         Ok(taken)
     }
 
+    /// Who was the first at which label.
+    pub fn firsts(&mut self) -> Result<Vec<(LabelName, UserName)>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let mut firsts = Vec::new();
+        for row in read.open_table(FIRSTS)?.iter()? {
+            let (label, user) = row?;
+            firsts.push((
+                LabelName::new(label.value()).map_err(other)?,
+                UserName::new(user.value()).map_err(other)?,
+            ));
+        }
+        Ok(firsts)
+    }
+
     /// The postures in force, and when and where they were set; and whether nothing of before is left.
     pub fn postures(&mut self) -> Result<(Setting, bool), StoreError> {
         let read = self.database()?.begin_read()?;
@@ -331,6 +348,7 @@ impl Store {
             let mut codes = transaction.open_table(CODES)?;
             let mut postures = transaction.open_table(POSTURES)?;
             let mut accesses = transaction.open_table(ACCESSES)?;
+            let mut firsts = transaction.open_table(FIRSTS)?;
             for change in changes {
                 match change {
                     Change::Locked(id, true) => drop(locked.insert(*id.as_bytes(), ())?),
@@ -343,6 +361,9 @@ impl Store {
                     Change::Disabled(user, false) => drop(disabled.remove(user.as_str())?),
                     Change::Code(user, step) => drop(codes.insert(user.as_str(), *step)?),
                     Change::Known(key, Some(digest)) => drop(known.insert(key.as_str(), *digest)?),
+                    Change::First(label, user) => {
+                        firsts.insert(label.as_str(), user.as_str())?;
+                    }
                     Change::Known(key, None) => drop(known.remove(key.as_str())?),
                     Change::Postures(Setting { number, at, in_force }) => {
                         let bytes = postcard::to_allocvec(in_force).map_err(other)?;
@@ -495,6 +516,7 @@ mod tests {
             Change::Postures(setting.clone()),
             Change::Access(access("ann", true), true),
             Change::Access(access("bob", false), true),
+            Change::First(LabelName::new("SECRET//NATO").unwrap(), user("ann")),
         ];
         store.apply(&said, NOW).unwrap();
         drop(store);
@@ -507,6 +529,7 @@ mod tests {
         );
         assert_eq!(store.postures().unwrap(), (setting.clone(), false));
         assert_eq!(store.accesses().unwrap(), [access("ann", true), access("bob", false)]);
+        assert_eq!(store.firsts().unwrap(), [(LabelName::new("SECRET//NATO").unwrap(), user("ann"))]);
         let back = [
             Change::Disabled(user("ann"), false),
             Change::Known("codes".into(), None),

@@ -1,7 +1,7 @@
 //! Where checkpoints are sent to: away from this process, and best from this host, so that who becomes root here later cannot
 //! take back what was signed.
 
-use levee_policy::audit::{Chain, Hex};
+use levee_policy::audit::{Chain, Checkpoint};
 use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
@@ -23,8 +23,7 @@ impl Away {
 
     /// Sends it a checkpoint. False if it did not take all of it.
     pub fn send(&self, chain: &Chain, signature: &[u8]) -> bool {
-        let (hash, signature) = (String::from(chain.hash), String::from(Hex(signature.to_vec())));
-        let line = format!("levee audit checkpoint {} {hash} {signature}", chain.count);
+        let line = Checkpoint::kept(chain.count, chain.hash, signature.to_vec());
         let is_socket =
             fstat(&self.to).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
         if is_socket {

@@ -523,6 +523,7 @@ fn what_a_server_says_to_the_others_is_signed_for_sessiond_alone_and_each_number
         pages: vec![],
         setting: Setting::default(),
         is_kept: true,
+        signed: None,
         postures: [0; 32],
     };
     let state = |channel: &Channel, epoch, number| {
@@ -676,6 +677,7 @@ fn a_workstation_states_nothing_to_servers() {
         pages: vec![],
         setting: Setting::default(),
         is_kept: true,
+        signed: None,
         postures: [0; 32],
     };
     assert!(matches!(ask(&audit, &ToSigner::Statement(Box::new(statement))), FromSigner::Refused));

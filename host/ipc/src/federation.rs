@@ -8,7 +8,7 @@ use crate::sealed;
 use levee_policy::DomainName;
 use serde::{Deserialize, Serialize};
 
-pub use levee_session::federation::{PAGE, PAGES, PEERS, Setting, Statement, Word};
+pub use levee_session::federation::{PAGE, PAGES, PEERS, SIGNATURE, Setting, Signed, Statement, Word};
 
 /// The most bytes of an envelope as it is written.
 pub const ENVELOPE: usize = 30 * 1024;
@@ -221,6 +221,7 @@ mod tests {
             pages: vec![[0xff; 32]; PAGES],
             setting: Setting { number: u64::MAX >> 1, at: Some(name(99)), in_force: in_force.collect() },
             is_kept: true,
+            signed: Some(Signed { count: u64::MAX, hash: [0xff; 32], signature: vec![1; SIGNATURE] }),
             postures: [0xff; 32],
         };
         let mut sealed = sealed();

@@ -151,6 +151,9 @@ pub struct ServerStatus {
     /// What is in force: the last that has a label counts there.
     #[serde(default)]
     pub postures: Vec<InForce>,
+    /// The labels at which nothing less than a posture counts, by the site file.
+    #[serde(default)]
+    pub floors: Vec<Placed>,
     /// Whether a change of posture is under way.
     #[serde(default)]
     pub moving: bool,

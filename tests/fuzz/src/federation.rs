@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use levee_policy::DomainName;
-use levee_session::federation::{Federation, PAGES, PEERS, Said, Setting, Statement, Word};
+use levee_session::federation::{Federation, PAGES, PEERS, SIGNATURE, Said, Setting, Statement, Word};
 use levee_session::{SessionId, Stored, Time};
 use sha2::{Digest as _, Sha256};
 
@@ -31,6 +31,7 @@ fn stating(number: u64, page: &[u8], granted: u64) -> Statement {
         pages: vec![Sha256::digest(page).into()],
         setting: Setting::default(),
         is_kept: true,
+        signed: None,
         postures: [0; 32],
     }
 }
@@ -88,6 +89,9 @@ fn serve(server: &mut Federation, used: &mut BTreeSet<SessionId>, last: &mut u64
                 assert!(ranges.map(|range| range.as_str().len()).sum::<usize>() <= 1_024, "nor this");
                 server.set(setting, now.after(TTL), false, now);
                 server.kept(now);
+            }
+            Said::Witness(server, signed) => {
+                assert!(server == name("two.example") && signed.signature.len() <= SIGNATURE);
             }
             Said::Unlike(_) | Said::Kept(_) => {}
             Said::Fence(_) | Said::Published(..) | Said::Clash(_) | Said::Withdrawn(_) => {}

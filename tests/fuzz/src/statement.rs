@@ -3,7 +3,9 @@
 //!
 //! Input: a byte that says which, then the octets. What is read has one spelling and is read to the last octet, within its bounds.
 
-use levee_ipc::federation::{ENVELOPE, Envelope, PAGES, PEERS, Passport, Sealed, Setting, Statement, Word};
+use levee_ipc::federation::{
+    ENVELOPE, Envelope, PAGES, PEERS, Passport, Sealed, Setting, Signed, Statement, Word,
+};
 use levee_policy::site::Placed;
 use levee_session::InForce;
 
@@ -61,6 +63,7 @@ pub fn honest() -> [(&'static str, Vec<u8>); 3] {
         pages: vec![[1; 32], [0; 32]],
         setting,
         is_kept: true,
+        signed: Some(Signed { count: 9, hash: [3; 32], signature: vec![4; 64] }),
         postures: [2; 32],
     };
     let curve = levee_ipc::device::Curve::P256;

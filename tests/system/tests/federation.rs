@@ -1,7 +1,7 @@
 //! Services on a server other than the one where the person signed on.
 
 use levee_system::federation::Two;
-use levee_system::{PASSWORD, eventually, host, sh, text, typed};
+use levee_system::{PASSWORD, World, eventually, host, sh, text, typed};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,30 @@ fn a_session_that_an_operator_of_another_server_has_ended_there_stays_so() {
     // Another session is another.
     world.level("ws1", "CONFIDENTIAL").ok();
     world.fetch("ws1", THERE).ok();
+    the_other_server_keeps_how_far_the_log_was(world);
+}
+
+/// It takes a minute or so, until the log is signed. Then who is root here cannot take back what is in it.
+fn the_other_server_keeps_how_far_the_log_was(world: &World) {
+    let state = |of: &str, file: &str| text(&world.path(of).join(file));
+    let kept = state("second-state", "sessiond/audit.jsonl");
+    let here = "server server.harbour.example";
+    eventually(Duration::from_secs(120), "the other server has a checkpoint of this one's log", || {
+        let log = world.levee(&["audit", "show", &kept, "--action", "witness"]);
+        log.status == 0 && log.out.contains(here)
+    });
+    let verify = |log: &[&str]| world.levee(&[&["audit", "verify"], log, &["--kept", &kept]].concat());
+    let said = verify(&["--state", &text(&world.path("state"))]).ok();
+    assert!(said.contains("kept elsewhere"), "{said}");
+    // The beginning of it is a sound log, and not all that there was.
+    let log = std::fs::read_to_string(world.path("state").join("sessiond/audit.jsonl")).expect("the log");
+    let cut = world.path("cut.jsonl");
+    std::fs::write(&cut, log.lines().take(2).map(|line| format!("{line}\n")).collect::<String>())
+        .expect("write");
+    let (cut, signer) = (text(&cut), state("state", "server/audit.pub"));
+    world.levee(&["audit", "verify", &cut, "--signer", &signer]).ok();
+    let found = verify(&[&cut, "--signer", &signer]);
+    assert!(found.status == 1 && found.out.contains("the log ends after 2 records"), "{found:?}");
 }
 
 #[test]
@@ -344,6 +368,27 @@ fn the_federations_authority_is_followed_by_another_and_who_has_a_key_of_before_
     two.world.login("ws1", "ada").ok();
     two.world.level("ws1", "UNCLASSIFIED").ok();
     two.world.fetch("ws1", THERE).ok();
+
+    // Each server's own key, one after the other, while its sessions go on and pages come from both.
+    let session = |two: &Two, run: &str| two.status(run)["sessions"][0]["id"].as_str().map(str::to_owned);
+    let (id, strange) = (session(&two, "run").expect("a session"), |run: &str| {
+        two.status(run)["federation"]["strange"].clone()
+    });
+    for (site, state, run) in [(site, state, "run"), (second, second_state, "second-run")] {
+        rotate(&two, site, &["federation"], state);
+        two.world.levee(&["reload", "--run", &path(&two, run)]).ok();
+        let log = || two.world.levee(&["audit", "show", "--state", state]).ok();
+        eventually("it goes on with the new key", &|| log().contains("federation-chain.pem"));
+        for _ in 0..60 {
+            assert_eq!(session(&two, "run").as_ref(), Some(&id), "the session goes on");
+            two.world.fetch("ws1", HERE).ok();
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        join(&two);
+        eventually("and at the other server", &|| two.world.fetch("ws1", THERE).status == 0);
+        assert_eq!(session(&two, "second-run").as_ref(), Some(&id));
+    }
+    assert_eq!([strange("run"), strange("second-run")], [0, 0], "nothing looks like somebody else's");
 
     rotate(&two, site, &["federation-authority"], state);
     everywhere(&mut two);

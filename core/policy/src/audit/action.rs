@@ -100,6 +100,8 @@ actions! {
     Trial = "trial",
     /// A session is unlocked.
     Unlock = "unlock",
+    /// How far another server's log was when its signer signed it: kept here, so that who becomes root there cannot take it back.
+    Witness = "witness",
 }
 
 /// The word of an action that this version does not know. Only a log that is read has one:

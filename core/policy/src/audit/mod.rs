@@ -97,6 +97,25 @@ pub fn checkpoint_message(count: u64, hash: &Hash) -> Vec<u8> {
     message
 }
 
+/// What begins a checkpoint that is kept elsewhere.
+const KEPT: &str = "levee audit checkpoint ";
+
+impl Checkpoint {
+    /// As it is kept elsewhere: sent away, or witnessed by another server.
+    pub fn kept(count: u64, hash: Hash, signature: Vec<u8>) -> String {
+        format!("{KEPT}{count} {} {}", String::from(hash), String::from(Hex(signature)))
+    }
+
+    /// The one in a line of whatever keeps it: such a file, a syslog, another server's log.
+    pub fn in_line(line: &str) -> Option<Self> {
+        let (_, said) = line.split_once(KEPT)?;
+        let mut words = said.split(|char: char| !char.is_ascii_alphanumeric());
+        let (count, hash, signature) = (words.next()?, words.next()?, words.next()?);
+        let hash = Hash::try_from(hash.to_owned()).ok()?;
+        Some(Self { count: count.parse().ok()?, hash, signature: Hex::try_from(signature.to_owned()).ok()? })
+    }
+}
+
 /// The label of a signature in PEM by which a signer's key vouches for the one that follows it ([`succession_message`]).
 pub const SUCCESSION: &str = "LEVEE AUDIT KEY SUCCESSION";
 

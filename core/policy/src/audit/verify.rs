@@ -1,6 +1,6 @@
 //! Finds what was altered, is missing, stands elsewhere or was cut off, and says what the rest proves.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use serde::Serialize;
@@ -89,6 +89,8 @@ pub struct Verifier<F> {
     hashes: VecDeque<Hash>,
     checkpoints: u64,
     signed: u64,
+    /// What was kept elsewhere: how many records, and the running hash after them.
+    kept: BTreeMap<u64, Hash>,
     faults: Vec<Fault>,
 }
 
@@ -109,8 +111,19 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
             hashes: VecDeque::from([Chain::START.hash]),
             checkpoints: 0,
             signed: 0,
+            kept: BTreeMap::new(),
             faults: Vec::new(),
         }
+    }
+
+    /// A checkpoint that was kept elsewhere, before the log is read. False: it is not of this log's signer, and says nothing of it.
+    pub fn keep(&mut self, checkpoint: &Checkpoint) -> bool {
+        let message = checkpoint_message(checkpoint.count, &checkpoint.hash);
+        let is_own = (self.check)(&message, &checkpoint.signature.0);
+        if is_own {
+            self.kept.insert(checkpoint.count, checkpoint.hash);
+        }
+        is_own
     }
 
     /// Takes the next line, newline included. Gives back what it says, if it is a record at all.
@@ -122,12 +135,20 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
             self.hashes.pop_front();
         }
         self.hashes.push_back(self.chain.hash);
+        let count = self.chain.count;
+        if self.kept.get(&count).is_some_and(|hash| *hash != self.chain.hash) {
+            let what =
+                format!("the first {count} records are not those of which a checkpoint was kept elsewhere");
+            self.fault(FaultKind::WrongHash, what);
+        }
         record
     }
 
     /// Ends the log. `expected` is how many records there should be at least, from elsewhere: the
     /// logging process's own state, or a checkpoint kept apart.
     pub fn finish(mut self, expected: Option<u64>) -> Report {
+        let kept = self.kept.keys().next_back().copied();
+        let expected = expected.max(kept);
         if let Some(expected) = expected.filter(|expected| *expected > self.next) {
             let what = format!("the log ends after {} records; there were {expected}", self.next);
             self.line += 1;
@@ -284,6 +305,16 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
                 "No checkpoint holds: who has the first key could have written the whole log anew."
                     .to_owned(),
             );
+        }
+        if let Some(last) = self.kept.keys().next_back().filter(|_| self.faults.is_empty()) {
+            said.push(format!(
+                "The log is the one of which {} kept elsewhere, the last of the first {}. That holds against root as well, who is not root there.",
+                match self.kept.len() {
+                    1 => "1 checkpoint was".to_owned(),
+                    count => format!("{count} checkpoints were"),
+                },
+                number(*last, "record")
+            ));
         }
         let tail = number(self.next.saturating_sub(self.signed), "record");
         match (self.key.is_some(), expected) {

@@ -438,12 +438,14 @@ fn limits(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<Limits> {
     };
     let (changes, carried) = (rate("changes", default.changes), rate("carried", default.carried));
     let connections = rate("connections", default.connections);
+    let first_labels = rate("first-labels", default.first_labels);
     Some(Limits {
         memory: memory?,
         processes: u32::try_from(processes?).ok()?,
         cpu_percent: u32::try_from(cpu?).ok()?,
         store: store?,
         stores: stores?,
+        first_labels: first_labels?,
         changes: changes?,
         carried: carried?,
         connections: connections?,

@@ -131,6 +131,8 @@ pub struct Limits {
     pub store: u64,
     /// Bytes of the images of all labels that have ever run: stores, snapshots and copies.
     pub stores: u64,
+    /// Labels at which one person may be the first, for whom their images are made.
+    pub first_labels: u32,
     /// Changes of level that one person is given in a minute.
     pub changes: u32,
     /// Files carried into or out of sessions that one person is given in a minute.
@@ -152,6 +154,7 @@ impl Default for Limits {
             cpu_percent: 100,
             store: 64 << 20,
             stores: 64 << 30,
+            first_labels: 128,
             changes: 30,
             carried: 600,
             connections: 50,

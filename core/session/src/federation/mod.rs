@@ -17,8 +17,10 @@
 
 mod peer;
 mod posture;
+mod said;
 mod setting;
 mod statement;
+mod witness;
 
 use crate::{SessionId, Stored, Time};
 use levee_policy::{DomainName, HostName, SiteName};
@@ -29,8 +31,9 @@ use statement::{Book, Digest};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+pub use said::{Publication, Said};
 pub use setting::{InForce, Setting};
-pub use statement::{PAGE, PAGES, PEERS, Statement, Word};
+pub use statement::{PAGE, PAGES, PEERS, SIGNATURE, Signed, Statement, Word};
 
 /// Sessions of other servers that are used: so many in all, and as many of each as there are servers to share them, but not fewer than
 /// [`FEWEST`].
@@ -46,56 +49,6 @@ pub struct Shared {
     pub owner: DomainName,
     /// The session.
     pub record: Stored,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// By the table's client: give up whatever a try before has, tell all of the table, and then what changes in it.
-    Join {
-        /// Which try.
-        attempt: u64,
-    },
-    /// This is to be signed, and written with these pages.
-    State {
-        /// Which try.
-        attempt: u64,
-        /// What is signed.
-        statement: Box<Statement>,
-        /// Pages by number.
-        pages: Vec<(u16, Vec<u8>)>,
-    },
-    /// Packets of all sessions, or of this other server's, may pass until then, and no longer unless this is said again.
-    Until(Option<DomainName>, Time),
-    /// Every session of this server is to end: it cannot be proved any more that it may go on.
-    Fence(String),
-    /// A session of another server may be used here.
-    Appeared(Shared),
-    /// A session of another server is over: answered by [`Federation::cut`] when it is here.
-    Vanished(SessionId),
-    /// A session of this server may begin, or why not.
-    Published(SessionId, Publication),
-    /// A session of this server is to end: its workstation has one at another server, too.
-    Clash(SessionId),
-    /// A session of this server is over at every other.
-    Withdrawn(SessionId),
-    /// Postures that were set at another server are to be in force here, as this one says.
-    Set(DomainName, Setting),
-    /// Postures that were set at another server cannot be: its site file has others by these names.
-    Unlike(DomainName),
-    /// What this server has set is in force at all others, and nothing of before is left there, but for these, which have not said so in time.
-    Kept(Vec<DomainName>),
-}
-
-/// What became of publishing a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Publication {
-    /// The others have it.
-    Done,
-    /// They do not, and will not.
-    Refused(String),
-    /// They may have it: it is to be withdrawn.
-    Unknown(String),
 }
 
 /// A session of this server.
@@ -182,6 +135,8 @@ pub struct Federation {
     share: usize,
     cutting: BTreeMap<SessionId, Cutting>,
     standing: Standing,
+    /// How far this server's audit log was when it was signed last.
+    signed: Option<Signed>,
     /// What in the table is no work of the site's servers.
     strange: u64,
     said: VecDeque<Said>,
@@ -231,6 +186,7 @@ impl Federation {
             peers,
             cutting: BTreeMap::new(),
             standing: Standing::default(),
+            signed: None,
             strange: 0,
             said: VecDeque::new(),
         }
@@ -552,6 +508,7 @@ impl Federation {
         let (heard, granted) = peer.says.as_ref().map_or((0, 0), |word| (word.heard, word.granted));
         self.add_strange(changes.strange);
         self.hear_setting(name);
+        self.witness(name, statement.signed, now);
         for id in &changes.removed {
             self.vanish(name, *id, epoch, before);
         }
@@ -678,6 +635,7 @@ impl Federation {
             setting: self.standing.setting.clone(),
             is_kept: !self.standing.is_moving,
             postures: self.standing.postures,
+            signed: self.signed.clone(),
         };
         self.sent.push_back(Sent { number, at: now, digest: statement.digest() });
         if self.sent.len() > REMEMBERED {

@@ -1,7 +1,7 @@
 //! Another server, as this one knows it.
 
 use super::setting::Setting;
-use super::statement::{Digest, NONE, Statement, Word, read};
+use super::statement::{Digest, NONE, Signed, Statement, Word, read};
 use crate::{Rate, SessionId, Stored, Time};
 use levee_policy::HostName;
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,6 +103,8 @@ pub(super) struct Peer {
     pub postures: Option<Digest>,
     /// The last that was said not to be taken up, since its site file has other postures.
     pub unlike: Setting,
+    /// What was kept last of its audit log, and when.
+    pub witnessed: Option<(Signed, Time)>,
 }
 
 impl Peer {
@@ -128,6 +130,7 @@ impl Peer {
             is_kept: false,
             postures: None,
             unlike: Setting::default(),
+            witnessed: None,
         }
     }
 

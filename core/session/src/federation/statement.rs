@@ -11,6 +11,8 @@ use sha2::{Digest as _, Sha256};
 pub const PEERS: usize = 64;
 /// The most pages of one server.
 pub const PAGES: usize = 256;
+/// The most octets of a signature of a log's end.
+pub const SIGNATURE: usize = 128;
 /// The most octets of a page.
 pub const PAGE: usize = 8192;
 /// The most pages that are written with one statement.
@@ -44,6 +46,19 @@ pub struct Statement {
     pub is_kept: bool,
     /// SHA-256 of the postures of its site file: where they are others, a name means something else.
     pub postures: Digest,
+    /// How far its audit log was when its signer signed it last.
+    pub signed: Option<Signed>,
+}
+
+/// A checkpoint of a server's audit log, which the others keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signed {
+    /// How many records.
+    pub count: u64,
+    /// The running hash after them.
+    pub hash: Digest,
+    /// The signature, at most [`SIGNATURE`] octets. Who can read the signer's audit key checks it; nobody else believes it.
+    pub signature: Vec<u8>,
 }
 
 /// How a server stands to another.
@@ -73,7 +88,8 @@ impl Statement {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (statement, rest): (Self, _) = postcard::take_from_bytes(bytes).ok()?;
         let bounded = statement.words.len() <= PEERS && statement.pages.len() <= PAGES;
-        let bounded = bounded && statement.setting.is_sound();
+        let signed = statement.signed.as_ref().is_none_or(|signed| signed.signature.len() <= SIGNATURE);
+        let bounded = bounded && signed && statement.setting.is_sound();
         // No second spelling of one thing.
         (bounded && rest.is_empty() && statement.encode() == bytes).then_some(statement)
     }

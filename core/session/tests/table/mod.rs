@@ -144,6 +144,7 @@ pub fn statement_of(server: &str, epoch: u64, number: u64, words: Vec<Word>) -> 
         pages: vec![],
         setting: Setting::default(),
         is_kept: true,
+        signed: None,
         postures: [0; 32],
     }
 }

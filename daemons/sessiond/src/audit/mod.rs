@@ -31,8 +31,9 @@ use files::{
     event, has_part, keep, saved,
 };
 use levee_ipc::signer::{FromSigner, ToSigner};
-use levee_policy::audit::{Chain, Event, Hash, SealError, Sealer, Verdict, part_name};
+use levee_policy::audit::{Action, Chain, Event, Hash, SealError, Sealer, Verdict, part_name};
 use levee_session::Time;
+use levee_session::federation::Signed;
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, fallocate, openat, renameat, unlinkat};
 use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -300,7 +301,13 @@ impl AuditLog {
                 Err(SealError::TooLong) if *weight == Weight::Note => sealer.seal(time, &shortened(event)),
                 sealed => sealed,
             };
-            if let Err(error) = self.append(*weight, now, seal) {
+            let uncovered = self.uncovered;
+            let appended = self.append(*weight, now, seal);
+            if event.action == Action::Witness {
+                // Else two servers would have each other's checkpoints signed for ever.
+                self.uncovered = uncovered;
+            }
+            if let Err(error) = appended {
                 if *weight == Weight::Note {
                     self.lost += 1;
                 } else {
@@ -525,13 +532,16 @@ impl AuditLog {
     }
 
     /// Takes what the signer says. What it was asked it has not refused, and its log is this one: else nothing more is granted.
-    pub fn heard_signer(&mut self, said: FromSigner, now: Time) {
+    /// The checkpoint that it has signed, if it has.
+    pub fn heard_signer(&mut self, said: FromSigner, now: Time) -> Option<Signed> {
+        let mut told = None;
         let heard = match said {
             FromSigner::Chained { count, hash } => self.told.heard(Chain { count, hash: Hash(hash) }).is_ok(),
             FromSigner::Checkpoint { count, hash, signature, kept_back } => {
                 let chain = Chain { count, hash: Hash(hash) };
                 let same = chain == self.told.known() && self.told.heard(chain).is_ok();
                 if same {
+                    told = Some(Signed { count, hash, signature: signature.clone() });
                     self.signed(chain, signature, kept_back, now);
                 }
                 same
@@ -547,6 +557,7 @@ impl AuditLog {
             );
             self.broken = true;
         }
+        told
     }
 
     fn signed(&mut self, chain: Chain, signature: Vec<u8>, kept_back: bool, now: Time) {

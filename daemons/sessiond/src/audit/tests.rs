@@ -95,6 +95,27 @@ fn a_checkpoint_covers_even_a_single_record_after_a_minute_and_then_nothing_is_d
 }
 
 #[test]
+fn what_is_kept_of_other_servers_logs_asks_for_no_checkpoint_or_two_servers_would_never_rest() {
+    let place = tempfile::tempdir().unwrap();
+    let mut log = open(place.path(), FULL).unwrap();
+    let mut signer = Signer(Chain::START);
+    let due = START.after(CHECKPOINT_TIME);
+    signer.serve(&mut log, false, due);
+    assert!(log.sync() && log.deadline().is_none());
+    let witness = Event { action: Action::Witness, ..lost(1) };
+    assert!(log.write(&[(Weight::Note, witness.clone())], due, false) && log.sync());
+    let far = due.after(CHECKPOINT_TIME * 60);
+    assert_eq!(log.deadline(), None);
+    signer.serve(&mut log, false, far);
+    let signed = signer.0.count;
+    // Any other record does, and covers it.
+    assert!(log.write(&[(Weight::Note, witness), (Weight::Note, lost(1))], far, false) && log.sync());
+    assert_eq!(log.deadline(), Some(far.after(CHECKPOINT_TIME)));
+    signer.serve(&mut log, false, far.after(CHECKPOINT_TIME));
+    assert!(signer.0.count > signed, "{} {signed}", signer.0.count);
+}
+
+#[test]
 fn the_first_key_is_sealed_for_the_auditor_and_no_file_ever_has_it() {
     let place = tempfile::tempdir().unwrap();
     let mut log = open(place.path(), FULL).unwrap();

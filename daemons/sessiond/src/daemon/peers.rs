@@ -290,7 +290,11 @@ impl Daemon {
                 Ok(Some(FromSigner::Stated { epoch, number, signature })) => {
                     self.stated(epoch, number, signature);
                 }
-                Ok(Some(message)) => self.audit.heard_signer(message, self.clock.now()),
+                Ok(Some(message)) => {
+                    if let Some(signed) = self.audit.heard_signer(message, self.clock.now()) {
+                        self.federation(|machine, _| machine.signed(signed));
+                    }
+                }
                 Ok(None) => return,
                 Err(why) => {
                     self.audit.signer_lost(self.clock.now());
