@@ -405,10 +405,10 @@ fn a_first_site_has_its_keys_with_it_where_that_is_asked_for() {
     let check = || levee(&["check", file.to_str().unwrap(), "--state", state], "");
     let warned =
         |said: &str| said.contains("auditor.key: this is the auditor's alone: move it off this host");
-    assert!(warned(&text(&check().stdout)), "{}", text(&check().stdout));
+    assert!(warned(text(&check().stdout)), "{}", text(&check().stdout));
     std::fs::rename(Path::new(state).join("auditor/auditor.key"), place.path().join("away")).unwrap();
     let check = check();
-    assert!(check.status.success() && !warned(&text(&check.stdout)), "{}", text(&check.stdout));
+    assert!(check.status.success() && !warned(text(&check.stdout)), "{}", text(&check.stdout));
     assert!(text(&check.stdout).contains("certificates: the first to end is "), "{}", text(&check.stdout));
     let without = place.path().join("without.toml");
     assert!(text(&init(&without, &[]).stdout).contains("  1. levee enrol all "));

@@ -36,7 +36,7 @@ impl Random {
 /// A key of the table with what it says.
 #[derive(Clone)]
 pub enum Item {
-    Statement(Statement),
+    Statement(Box<Statement>),
     Page(DomainName, u16, Vec<u8>),
 }
 
@@ -240,7 +240,7 @@ impl World {
                         self.alive.insert(*id, now);
                     }
                     let number = statement.number;
-                    let mut items = vec![Item::Statement(*statement)];
+                    let mut items = vec![Item::Statement(statement)];
                     let name = server.name.clone();
                     items
                         .extend(pages.into_iter().map(|(page, bytes)| Item::Page(name.clone(), page, bytes)));
@@ -283,6 +283,7 @@ impl World {
                 Said::Set(_, setting) if self.deaf || !setting.is_after(&server.setting) => {}
                 Said::Set(_, setting) => self.set(n, setting, false),
                 Said::Unlike(_) => panic!("all have the same postures"),
+                Said::Witness(..) => panic!("nobody's log is signed here"),
                 Said::Kept(late) if late.is_empty() => {
                     // Where another counts since, nobody waits any more.
                     let Some(setting) = server.awaited.take() else { continue };
@@ -490,7 +491,7 @@ impl World {
             let Some((_, attempt, heard)) = self.servers[n].hears.pop_front() else { break };
             let machine = &mut self.servers[n].machine;
             match heard {
-                Hears::Item(Item::Statement(statement)) => machine.hear(attempt, statement, clock),
+                Hears::Item(Item::Statement(statement)) => machine.hear(attempt, *statement, clock),
                 Hears::Item(Item::Page(of, page, bytes)) => machine.page(attempt, &of, page, &bytes, clock),
                 Hears::Joined => machine.joined(attempt, clock),
                 Hears::Written(number) => machine.written(attempt, number, clock),
