@@ -25,7 +25,7 @@ fn address(six: bool, last: u8) -> IpAddr {
 fn world() -> Vec<Selector> {
     let mut all = Vec::new();
     for protocol in [0, 6, 17] {
-        for ports in [ANY, OPAQUE, (2, 4), (3, 3), (4, 6), (5, 5)] {
+        for ports in [ANY, OPAQUE, (0, 0), (2, 4), (3, 3), (4, 6), (5, 5), (u16::MAX, u16::MAX)] {
             for six in [false, true] {
                 for (first, last) in [(1, 1), (1, 3), (2, 4), (4, 4)] {
                     let selector = Selector::new(protocol, ports, address(six, first), address(six, last));
@@ -40,7 +40,7 @@ fn world() -> Vec<Selector> {
 #[test]
 fn what_two_selectors_have_in_common_is_what_both_mean_and_within_is_all_of_it() {
     let all = world();
-    let ports = std::iter::once(None).chain((1..=7).map(Some));
+    let ports = std::iter::once(None).chain((0..=7).chain([u16::MAX]).map(Some));
     let mut packets = Vec::new();
     for port in ports {
         for protocol in [1, 6, 17] {

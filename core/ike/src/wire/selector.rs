@@ -135,11 +135,12 @@ impl Selector {
             (a, b) if a == any => b,
             (a, b) if b == any => a,
             (a, b) if a == opaque || b == opaque => return None,
-            (a, b) => (a.0.max(b.0), a.1.min(b.1)),
+            (a, b) => {
+                let (first, last) = (a.0.max(b.0), a.1.min(b.1));
+                // Before it is a pair: port 65535 alone and port 0 alone would have OPAQUE in common.
+                (first <= last).then_some((first, last))?
+            }
         };
-        if ports != opaque && ports.0 > ports.1 {
-            return None;
-        }
         let (start, end) = (self.start.max(other.start), self.end.min(other.end));
         (start <= end).then_some(Self { protocol, ports, start, end })
     }
@@ -289,5 +290,10 @@ mod tests {
         assert_eq!(narrow(&[all], &[v6]), vec![]);
         let udp = Selector::new(17, (53, 53), [10, 1, 2, 3].into(), [10, 1, 2, 3].into()).expect("udp");
         assert_eq!(udp.intersect(&web), None);
+        // The first port and the last have nothing in common, and not OPAQUE, which (65535, 0) says (RFC 7296 3.13.1).
+        let host = || [10, 1, 2, 3].into();
+        let [first, last] =
+            [0, u16::MAX].map(|port| Selector::new(6, (port, port), host(), host()).expect("a port"));
+        assert_eq!((first.intersect(&last), last.intersect(&first)), (None, None));
     }
 }
