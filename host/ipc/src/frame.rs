@@ -37,12 +37,15 @@ impl std::error::Error for FrameError {}
 /// One message as it goes on the wire, length first.
 ///
 /// # Errors
-/// [`FrameError::Length`] if it has more than [`MAX_FRAME`] bytes.
+/// [`FrameError::Length`] if it has no byte, or more than [`MAX_FRAME`]: nobody would take it.
 pub fn encode_frame<T: Serialize>(message: &T) -> Result<Zeroizing<Vec<u8>>, FrameError> {
     // Sized beforehand: a buffer that grows would leave unerased copies of a password behind.
     let mut frame = Zeroizing::new(vec![0u8; LARGEST]);
     let body = frame.get_mut(2 * HEADER..).ok_or(FrameError::Length)?;
     let length = postcard::to_slice(message, body).map_err(|_| FrameError::Length)?.len();
+    if length == 0 {
+        return Err(FrameError::Length);
+    }
     let class = CLASSES.into_iter().find(|class| HEADER + length <= *class).ok_or(FrameError::Length)?;
     for (place, length) in [(0, class), (HEADER, length)] {
         let prefix = u16::try_from(length).map_err(|_| FrameError::Length)?.to_be_bytes();
@@ -175,6 +178,7 @@ mod tests {
         assert_eq!(taken(&frame(2_048, 3, &[1, b'x', b'y'])), Err(FrameError::Malformed), "bytes left over");
         assert_eq!(taken(&frame(2_048, 2, &[1, b'x', b'y'])), Err(FrameError::Malformed), "not zeros behind");
         assert_eq!(encode_frame(&vec![7u8; MAX_FRAME]).unwrap_err(), FrameError::Length);
+        assert_eq!(encode_frame(&()).unwrap_err(), FrameError::Length, "what no reader takes is not written");
     }
 
     #[test]
