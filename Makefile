@@ -10,7 +10,7 @@ help:
 	@echo 'make elsewhere    the same, but for the study, in a virtual machine with Debian 12: Linux 6.1, cgroup v2 alone; TESTS="partitions layers": these programs of tests there instead'
 	@echo 'make units        a site by the systemd units, and people who log in by PAM and sit at its screen, in a virtual machine with Debian 12: some minutes'
 	@echo 'make test         everything that CI runs'
-	@echo 'make test-pure    the tests that need no privilege'
+	@echo 'make test-pure    the tests that need no privilege; z3 must be there'
 	@echo 'make fuzz         every fuzz target for 60 s each, with libFuzzer'
 	@echo 'make soak         a server of which one label is wholly hostile, for half an hour: what others lose, what grows'
 	@echo 'make mutants      changes what decides, one place at a time, and shows what no test notices (CRATE=core/esp: of that one)'
@@ -64,7 +64,7 @@ accreditation:
 	scripts/accreditation out/test.log >out/accreditation.md
 
 test-pure:
-	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike -p levee-labelled
+	$(CARGO) test -p levee-policy -p levee-session -p levee-esp -p levee-ike -p levee-labelled -p levee-proofs
 
 fuzz:
 	@scripts/fuzz

@@ -8,6 +8,8 @@ mod exhaustion;
 mod ident;
 mod notify;
 mod payload;
+#[cfg(test)]
+mod proofs;
 mod proposal;
 mod selector;
 
