@@ -176,6 +176,13 @@ pub enum Event {
         /// The whole of it.
         content: Vec<u8>,
     },
+    /// What people have released of this guard's, under this number, does not wait there any more: it has passed, or was refused.
+    Settled {
+        /// Which guard's.
+        channel: ChannelName,
+        /// The guard's own number.
+        ticket: u64,
+    },
     /// A guard's process is gone, and with it what waited there.
     GuardLost(ChannelName),
     /// Time has passed.
@@ -337,7 +344,7 @@ pub enum Output {
     Missing(SessionId),
     /// Two people have released this message: let it pass once that is in the log. The guard's own number.
     Pass(Grant<Pass>, u64),
-    /// The message with this number of the guard's does not pass.
+    /// The message with this number of the guard's does not pass, also where it was told that it may and it has not yet.
     NotReleased(ChannelName, u64),
     /// This label runs: start this program there, and tell the operator what became of it.
     Execute(OperatorId, LabelName, Vec<String>),

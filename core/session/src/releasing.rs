@@ -1,7 +1,8 @@
-//! Messages that wait at a guard for two people: offered → shown → released or refused by a person, which is recorded → passed on.
+//! Messages that wait at a guard for two people: offered → shown → released or refused by a person, which is recorded → may pass → settled.
 //!
 //! A person's word is a grant of the policy for this very message; two of them, of two people at two workstations, make the grant by which
-//! it passes. What waits is in memory alone: with this process, or with the guard's, it is refused.
+//! it passes. Until it has, which may be hours after that, either word can cease to count. What waits is in memory alone: with this process,
+//! or with the guard's, it is refused.
 
 use crate::connecting::grant_of;
 use crate::event::*;
@@ -39,6 +40,15 @@ pub(crate) struct Held {
     words: Vec<Grant<Release>>,
 }
 
+/// A message that two people have released, and that waits at its guard until so much may pass.
+pub(crate) struct MayPass {
+    channel: ChannelName,
+    ticket: u64,
+    by: Vec<(UserName, HostName)>,
+    /// The record of it.
+    entry: Entry,
+}
+
 impl Held {
     /// Why this word adds nothing to those that there are.
     fn again(&self, word: &Release) -> Option<&'static str> {
@@ -66,10 +76,11 @@ impl Sessions {
         let site = std::sync::Arc::clone(&self.site);
         let release = site.guard(&channel).and_then(|(of, guard)| Some((of.size(), guard.release()?)));
         let of_guard = self.held.values().filter(|held| held.message.channel == channel).count();
+        let may_pass = self.may_pass.values().filter(|one| one.channel == channel).count();
         let (Some((most, release)), Ok(octets)) = (release, u32::try_from(content.len())) else {
             return self.say(Output::NotReleased(channel, ticket));
         };
-        if octets > most || of_guard >= MOST_WAITING {
+        if octets > most || of_guard + may_pass >= MOST_WAITING {
             return self.say(Output::NotReleased(channel, ticket));
         }
         let until = now.after(release.within());
@@ -96,7 +107,7 @@ impl Sessions {
         loop {
             *last = (*last + 1) % NUMBERS;
             let id = ReleaseId(first.saturating_add(*last));
-            if !self.held.contains_key(&id) {
+            if !self.held.contains_key(&id) && !self.may_pass.contains_key(&id) {
                 return id;
             }
         }
@@ -104,10 +115,16 @@ impl Sessions {
 
     /// A guard's process is another one: it knows of nothing that waits.
     pub(crate) fn guard_lost(&mut self, channel: &ChannelName) {
+        self.may_pass.retain(|_, one| one.channel != *channel);
         let lost = self.held.iter().filter(|(_, held)| held.message.channel == *channel);
         for id in lost.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.take(id);
         }
+    }
+
+    /// What people have released waits no more at its guard.
+    pub(crate) fn settled(&mut self, channel: &ChannelName, ticket: u64) {
+        self.may_pass.retain(|_, one| one.channel != *channel || one.ticket != ticket);
     }
 
     /// It waits no more, and nothing waits for its time: that can be a day, and its writer makes as many as the guard's quota lets it.
@@ -135,20 +152,40 @@ impl Sessions {
             held.words
                 .retain(|word| user != Some(word.action().user()) && device != Some(word.action().host()));
         }
+        self.hold_back(|_, _, by, at| user != Some(by) && device != Some(at));
     }
 
     /// Nor does the word of who may have no session now at the label of a guard's writer, or none from that workstation.
     pub(crate) fn withdraw_barred_releases(&mut self) {
-        let site = std::sync::Arc::clone(&self.site);
         let mut held = std::mem::take(&mut self.held);
         for Held { message, words, .. } in held.values_mut() {
-            let from = site.guard(&message.channel).and_then(|(channel, _)| site.channel_labels(channel));
-            let posture = from.and_then(|[from, _]| self.posture_at(&from));
             words.retain(|word| {
-                posture.is_none_or(|one| one.admits(word.action().user(), word.action().host()))
+                self.is_admitted(&message.channel, word.action().user(), word.action().host())
             });
         }
         self.held = held;
+        self.hold_back(Self::is_admitted);
+    }
+
+    /// What may pass, and has not by what its guard says, does not where the word of one of those who released it counts no more.
+    fn hold_back(&mut self, counts: impl Fn(&Self, &ChannelName, &UserName, &HostName) -> bool) {
+        let counts = |one: &MayPass| one.by.iter().all(|(user, host)| counts(self, &one.channel, user, host));
+        let back = self.may_pass.iter().filter(|(_, one)| !counts(one)).map(|(id, _)| *id);
+        for id in back.collect::<Vec<_>>() {
+            let Some(MayPass { channel, ticket, entry, .. }) = self.may_pass.remove(&id) else { continue };
+            let reason = format!(
+                "a word for it counts no more, and its guard has not said that it passed: {}",
+                entry.reason
+            );
+            self.say(Output::Audit(Entry { verdict: Verdict::Denied, reason, ..entry }));
+            self.say(Output::NotReleased(channel, ticket));
+        }
+    }
+
+    /// Whether somebody may have a session now at the label of this guard's writer, from that workstation.
+    fn is_admitted(&self, channel: &ChannelName, user: &UserName, host: &HostName) -> bool {
+        let from = self.site.guard(channel).and_then(|(channel, _)| self.site.channel_labels(channel));
+        from.and_then(|[from, _]| self.posture_at(&from)).is_none_or(|one| one.admits(user, host))
     }
 
     /// What the session that is open over this trusted path permits, while nothing bars it.
@@ -279,8 +316,12 @@ impl Sessions {
         }
         let Some(Held { message, ticket, words, .. }) = self.take(id) else { return };
         let channel = message.channel.clone();
+        let by =
+            words.iter().map(|word| (word.action().user().clone(), word.action().host().clone())).collect();
         match rules::pass(&self.site, message, words) {
             Ok(grant) => {
+                let entry = grant.audit().clone();
+                self.may_pass.insert(id, MayPass { channel, ticket, by, entry });
                 self.say(Output::Pass(grant, ticket));
                 self.answer(client, Reply::Released(Released::Passes));
             }

@@ -7,7 +7,7 @@ use crate::delay::Delays;
 use crate::event::*;
 use crate::pace::Pace;
 use crate::posture::Postures;
-use crate::releasing::Held;
+use crate::releasing::{Held, MayPass};
 use crate::state::*;
 use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
@@ -100,6 +100,8 @@ pub struct Sessions {
     pub(crate) firsts: BTreeMap<LabelName, UserName>,
     /// Messages of guards that wait for people.
     pub(crate) held: BTreeMap<ReleaseId, Held>,
+    /// What they have released, and waits at its guard until so much may pass.
+    pub(crate) may_pass: BTreeMap<ReleaseId, MayPass>,
     /// The last number that each guard's had.
     pub(crate) numbered: BTreeMap<ChannelName, u64>,
     /// Refused negotiations since then.
@@ -164,6 +166,7 @@ impl Sessions {
             accesses: Accesses::default(),
             firsts: BTreeMap::new(),
             held: BTreeMap::new(),
+            may_pass: BTreeMap::new(),
             numbered: BTreeMap::new(),
             denials: None,
             commits: BTreeMap::new(),
@@ -256,6 +259,7 @@ impl Sessions {
             Event::Offered { channel, ticket, digest, content } => {
                 self.offered(channel, ticket, digest, content, now);
             }
+            Event::Settled { channel, ticket } => self.settled(&channel, ticket),
             Event::GuardLost(channel) => self.guard_lost(&channel),
             Event::Tick => {}
         }

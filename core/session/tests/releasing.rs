@@ -310,6 +310,63 @@ fn whom_a_posture_lets_have_no_session_there_has_released_nothing() {
     }
 }
 
+/// What one of two people who have released a message is, when that counts no more.
+fn withdrawn() -> Vec<Event> {
+    let posture = |name: &str| {
+        let what = Placed::everywhere(name.parse().unwrap());
+        Event::Posture(OperatorId(1), Wish { what, lasting: None, reason: "a drill".into() })
+    };
+    vec![
+        Event::Disable(OperatorId(1), "ada".parse().unwrap(), true),
+        Event::Revoked("ws1".parse().unwrap()),
+        Event::Unproved("ws1".parse().unwrap()),
+        posture("few"),
+        posture("desk"),
+    ]
+}
+
+#[test]
+fn what_two_have_released_passes_no_more_once_the_word_of_one_counts_no_more_and_it_has_not_passed() {
+    for event in withdrawn() {
+        let (mut server, mut through) = (both(), both());
+        for server in [&mut server, &mut through] {
+            server.offer(b"tide");
+            server.says(1, Consent::Pass);
+            assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Passes));
+        }
+        server.said.clear();
+        server.hear(event.clone());
+        assert!(server.has_refused(), "{event:?}");
+        let said = server.said.iter().any(|output| {
+            matches!(output, Output::Audit(entry) if entry.action == Action::Pass && entry.verdict == Verdict::Denied)
+        });
+        assert!(said, "{event:?}: {:?}", server.said);
+        // What its guard has said to be through is nobody's to hold back.
+        through.hear(Event::Settled { channel: "down".parse().unwrap(), ticket: TICKET });
+        through.said.clear();
+        through.hear(event);
+        assert!(!through.has_refused());
+    }
+}
+
+#[test]
+fn what_may_pass_counts_among_what_waits_until_it_has_passed_or_its_guard_is_another() {
+    let channel = || "down".parse().unwrap();
+    for over in [Event::GuardLost(channel()), Event::Settled { channel: channel(), ticket: TICKET }] {
+        let mut server = both();
+        for _ in 0..MOST_WAITING {
+            server.offer(b"tide");
+            server.says(1, Consent::Pass);
+            assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Passes));
+        }
+        server.offer(b"tide");
+        assert!(server.has_refused() && server.waiting(1).is_empty());
+        server.hear(over);
+        server.offer(b"tide");
+        assert_eq!(server.waiting(1).len(), 1);
+    }
+}
+
 #[test]
 fn what_waits_too_long_or_is_too_much_or_whose_guard_is_gone_does_not_pass() {
     let mut server = both();

@@ -53,7 +53,9 @@ pub struct Passage {
     asked: Option<Instant>,
     held: BTreeMap<u64, Held>,
     /// What may pass by sessiond's word, and waits until the bounds let it.
-    granted: VecDeque<Vec<u8>>,
+    granted: VecDeque<(u64, Vec<u8>)>,
+    /// Of what people have released: what waits no more, and sessiond does not know it yet.
+    settled: Vec<u64>,
     ticket: u64,
     above: Option<OwnedFd>,
     /// The number of the next message that passes.
@@ -83,6 +85,7 @@ impl Passage {
             asked: None,
             held: BTreeMap::new(),
             granted: VecDeque::new(),
+            settled: Vec::new(),
             ticket,
             above: None,
             next: 0,
@@ -193,39 +196,59 @@ impl Passage {
         Ok(asked)
     }
 
-    /// Sessiond has answered: what is in the log passes, as soon as the bounds let it ([`Self::pass`]).
+    /// Sessiond has answered: what is in the log passes, as soon as the bounds let it ([`Self::pass`]); what people have released also has to
+    /// be so still.
     pub fn answered(&mut self, answer: &SessiondToGuard) {
         let (SessiondToGuard::Pass(ticket)
         | SessiondToGuard::Refuse(ticket)
         | SessiondToGuard::NotReleased(ticket)) = answer;
-        let Some(held) = self.held.remove(ticket) else { return };
+        let Some(held) = self.held.remove(ticket) else { return self.answered_again(answer) };
         match answer {
-            SessiondToGuard::Refuse(_) => self.refuse(Refusal::Audit),
+            SessiondToGuard::Refuse(_) => {
+                self.settle(*ticket);
+                self.refuse(Refusal::Audit);
+            }
             SessiondToGuard::NotReleased(_) => self.refuse(Refusal::People),
-            SessiondToGuard::Pass(_) => self.granted.push_back(held.content),
+            SessiondToGuard::Pass(_) => self.granted.push_back((*ticket, held.content)),
+        }
+    }
+
+    /// Of what it does not hold.
+    fn answered_again(&mut self, answer: &SessiondToGuard) {
+        let before = self.granted.len();
+        match answer {
+            SessiondToGuard::Pass(ticket) | SessiondToGuard::Refuse(ticket) => self.settle(*ticket),
+            SessiondToGuard::NotReleased(ticket) => self.granted.retain(|(granted, _)| granted != ticket),
+        }
+        for _ in self.granted.len()..before {
+            self.refuse(Refusal::People);
+        }
+    }
+
+    /// Sessiond is to know that it waits no more.
+    fn settle(&mut self, ticket: u64) {
+        if self.bounds.release.is_some() {
+            self.settled.push(ticket);
         }
     }
 
     /// Gives the reader what may pass, one after another, as far as the bounds let it now.
     pub fn pass(&mut self) {
-        while let Some(content) = self.granted.front() {
-            if let Err(why) = self.is_open() {
-                self.granted.pop_front();
-                self.refuse(why);
-                continue;
+        while let Some((ticket, content)) = self.granted.pop_front() {
+            match self.is_open() {
+                Err(why) => self.refuse(why),
+                Ok(()) if self.passed.take(content.len(), self.started.elapsed()).is_err() => {
+                    return self.granted.push_front((ticket, content));
+                }
+                Ok(()) => self.give(&content),
             }
-            if self.passed.take(content.len(), self.started.elapsed()).is_err() {
-                return;
-            }
-            if let Some(content) = self.granted.pop_front() {
-                self.give(&content);
-            }
+            self.settle(ticket);
         }
     }
 
     /// When the next of these may pass.
     fn next(&self) -> Option<Instant> {
-        let content = self.granted.front()?;
+        let (_, content) = self.granted.front()?;
         // What could never pass is not held in the first place.
         let at = self.passed.next(content.len(), self.started.elapsed())?;
         self.started.checked_add(at)
@@ -236,10 +259,16 @@ impl Passage {
         open(self.bounds.hours, now)
     }
 
-    /// Nobody will answer any more.
+    /// Nobody will answer any more, nor say that people's words count no more.
     pub fn sessiond_lost(&mut self) {
+        self.settled.clear();
         for _ in std::mem::take(&mut self.held) {
             self.refuse(Refusal::Audit);
+        }
+        if self.bounds.release.is_some() {
+            for _ in std::mem::take(&mut self.granted) {
+                self.refuse(Refusal::People);
+            }
         }
     }
 
@@ -252,14 +281,15 @@ impl Passage {
         }
     }
 
-    /// What has been refused since this was asked last, where it is time to tell.
+    /// What waits no more, and what has been refused since this was asked last, where it is time to tell.
     pub fn untold(&mut self, now: Instant) -> Vec<GuardToSessiond> {
-        if self.tell.is_none_or(|tell| tell > now) {
-            return Vec::new();
+        let mut all: Vec<_> = self.settled.drain(..).map(GuardToSessiond::Settled).collect();
+        if self.tell.is_some_and(|tell| tell <= now) {
+            self.tell = None;
+            let untold = std::mem::take(&mut self.untold);
+            all.extend(untold.into_iter().map(|(why, count)| GuardToSessiond::Refused(why, count)));
         }
-        self.tell = None;
-        let untold = std::mem::take(&mut self.untold);
-        untold.into_iter().map(|(why, count)| GuardToSessiond::Refused(why, count)).collect()
+        all
     }
 
     /// When there is something to do though nobody says anything.

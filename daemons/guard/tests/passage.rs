@@ -23,8 +23,8 @@ fn got(reader: &OwnedFd) -> Option<Vec<u8>> {
     Some(room[..length].to_vec())
 }
 
-#[test]
-fn what_people_let_wait_and_release_at_once_passes_no_faster_than_anything_else() {
+/// One that people release, its reader's end, and what waits for them: these, which the filter let through each as soon as it may.
+fn waiting(messages: &[&[u8]]) -> (Passage, OwnedFd, Vec<u64>) {
     let bounds = Bounds {
         shape: Shape { size: 64, rate: 1 << 20, numbered: false },
         messages: Quota { most: 1, within: WITHIN },
@@ -37,18 +37,61 @@ fn what_people_let_wait_and_release_at_once_passes_no_faster_than_anything_else(
     let mut passage = Passage::new(bounds, None, 0);
     let ((reader, above), (filter, end)) = (pair(), pair());
     passage.reader_came(above);
-    // Three that the filter lets through, each as soon as it may.
     let mut tickets = Vec::new();
-    for message in [&b"one"[..], b"two", b"three"] {
+    for message in messages {
         passage.came(Some(message.to_vec()));
         assert!(passage.ask_filter(&filter));
         send(&end, message, SendFlags::DONTWAIT).unwrap();
         match passage.hear_filter(&filter, false).unwrap().expect("within the bounds") {
-            GuardToSessiond::Offer { ticket, content } if content == message => tickets.push(ticket),
+            GuardToSessiond::Offer { ticket, content } if content == *message => tickets.push(ticket),
             other => panic!("{other:?}"),
         }
         sleep(WITHIN);
     }
+    (passage, reader, tickets)
+}
+
+/// What waits no more, by what sessiond is told.
+fn settled(passage: &mut Passage) -> Vec<u64> {
+    let told = passage.untold(Instant::now());
+    let settled = told.into_iter().filter_map(|said| match said {
+        GuardToSessiond::Settled(ticket) => Some(ticket),
+        _ => None,
+    });
+    settled.collect()
+}
+
+#[test]
+fn what_may_pass_and_has_not_does_not_once_sessiond_says_so_or_cannot_say_so_any_more() {
+    for lost in [false, true] {
+        let (mut passage, reader, tickets) = waiting(&[b"one", b"two", b"three"]);
+        tickets.iter().for_each(|ticket| passage.answered(&SessiondToGuard::Pass(*ticket)));
+        passage.pass();
+        assert_eq!(got(&reader).as_deref(), Some(&b"one"[..]));
+        assert_eq!(settled(&mut passage), tickets[..1]);
+        match lost {
+            true => passage.sessiond_lost(),
+            false => passage.answered(&SessiondToGuard::NotReleased(tickets[1])),
+        }
+        sleep(WITHIN);
+        passage.pass();
+        let next = got(&reader);
+        assert_eq!(next.as_deref(), (!lost).then_some(&b"three"[..]));
+        assert_eq!(settled(&mut passage), if lost { &[] } else { &tickets[2..] });
+        let people =
+            passage.counts().into_iter().find(|(what, _)| what.contains("not released by two people"));
+        assert_eq!(people.map(|(_, count)| count), Some(if lost { 2 } else { 1 }));
+        // A word that was under way is for nothing that there is.
+        passage.answered(&SessiondToGuard::Pass(tickets[1]));
+        passage.pass();
+        assert_eq!((got(&reader), settled(&mut passage)), (None, vec![tickets[1]]));
+    }
+}
+
+#[test]
+fn what_people_let_wait_and_release_at_once_passes_no_faster_than_anything_else() {
+    // Three that the filter lets through, each as soon as it may.
+    let (mut passage, reader, tickets) = waiting(&[b"one", b"two", b"three"]);
     // Two people release all of them in one moment.
     let released = Instant::now();
     tickets.into_iter().for_each(|ticket| passage.answered(&SessiondToGuard::Pass(ticket)));

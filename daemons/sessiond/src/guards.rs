@@ -72,6 +72,11 @@ impl Daemon {
                     }
                     None => self.answer_guard(name, SessiondToGuard::Refuse(ticket)),
                 },
+                Ok(Some(GuardToSessiond::Settled(ticket))) => {
+                    if let Some(channel) = channel_of(name) {
+                        self.handle(Event::Settled { channel, ticket });
+                    }
+                }
                 Ok(Some(GuardToSessiond::Refused(why, count))) => self.refused_by(name, why, count),
                 Ok(None) => return,
                 Err(why) => {

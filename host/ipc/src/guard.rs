@@ -26,6 +26,8 @@ pub enum GuardToSessiond {
         /// What would pass.
         content: Vec<u8>,
     },
+    /// What was offered under this number, and may pass, does not wait any more: it has passed, or was refused.
+    Settled(u64),
     /// So many messages were refused, for this reason.
     Refused(Refusal, u64),
 }
@@ -37,6 +39,7 @@ pub enum SessiondToGuard {
     Pass(u64),
     /// It does not pass: that could not be recorded.
     Refuse(u64),
-    /// It does not pass: people have not released it.
+    /// It does not pass: people have not released it, or the word of one who had counts no more. That may be said of what may pass by
+    /// [`SessiondToGuard::Pass`] and has not yet.
     NotReleased(u64),
 }

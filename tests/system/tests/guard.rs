@@ -298,12 +298,32 @@ fn while_the_audit_logs_disk_is_full_nothing_passes() {
     world.stop_server();
 }
 
-/// The only message that waits for whoever sits at this workstation: its number and its digest.
-fn waiting(world: &World, workstation: &str) -> Option<(String, String)> {
+/// The messages that wait for whoever sits at this workstation: number and digest of each.
+fn all_waiting(world: &World, workstation: &str) -> Vec<(String, String)> {
     let listed: serde_json::Value =
         serde_json::from_str(&world.tpe(workstation, &["--json", "release"]).ok()).expect("JSON");
-    let message = listed["messages"].get(0)?;
-    Some((message["number"].to_string(), message["sha256"].as_str()?.to_owned()))
+    let one = |message: &serde_json::Value| {
+        (message["number"].to_string(), message["sha256"].as_str().expect("a digest").to_owned())
+    };
+    listed["messages"].as_array().expect("messages").iter().map(one).collect()
+}
+
+/// The first of them.
+fn waiting(world: &World, workstation: &str) -> Option<(String, String)> {
+    all_waiting(world, workstation).into_iter().next()
+}
+
+/// A site with a guard that passes on what people release, by these bounds; ada and mia are at its writer's label.
+fn released_by_two(name: &str, writer: &str, release: &str) -> World {
+    let site = site(name, writer, "while True: end.send(end.recv(65536))", release)
+        .replace("\"UNCLASSIFIED..CONFIDENTIAL//MED\"", "\"UNCLASSIFIED..SECRET//MED\"")
+        .replace("\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"");
+    let world = World::up(name, &site, &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "SECRET").ok();
+    }
+    world
 }
 
 /// The message of this number as a terminal at this workstation has it.
@@ -325,14 +345,7 @@ fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them(
     // One message, and then as many as its filter is asked for.
     let once = WRITES.replace("time.sleep(0.1)", "time.sleep(2)");
     let release = "messages = \"1000 in 60s\"\nrelease = [\"ada\", \"mia\"]\nrelease-within = \"10m\"";
-    let site = site("people", &once, "while True: end.send(end.recv(65536))", release)
-        .replace("\"UNCLASSIFIED..CONFIDENTIAL//MED\"", "\"UNCLASSIFIED..SECRET//MED\"")
-        .replace("\"UNCLASSIFIED..CONFIDENTIAL//NATO,MED\"", "\"UNCLASSIFIED..SECRET//NATO,MED\"");
-    let mut world = World::up("people", &site, &["ws1", "ws2"]);
-    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
-        world.login(workstation, user).ok();
-        world.level(workstation, "SECRET").ok();
-    }
+    let mut world = released_by_two("people", &once, release);
     eventually(PATIENCE, "a message waits", || waiting(&world, "ws1").is_some());
     let (number, digest) = waiting(&world, "ws1").expect("a message");
     let pass = ["release", &number, "--pass", &digest];
@@ -384,5 +397,31 @@ fn what_two_people_must_release_passes_when_both_have_and_its_record_names_them(
     let file = text(&world.path("site.toml"));
     let said = world.levee(&["check", &file]).ok();
     assert!(said.contains("released by two of ada, mia"), "{said}");
+    world.stop_server();
+}
+
+#[test]
+fn what_two_people_have_released_passes_no_more_once_one_of_them_is_disabled() {
+    let release = "messages = \"1 in 4s\"\nrelease = [\"ada\", \"mia\"]\nrelease-within = \"10m\"";
+    let mut world = released_by_two("withdrawn", WRITES, release);
+    eventually(PATIENCE, "two wait", || all_waiting(&world, "ws1").len() >= 2);
+    let two = all_waiting(&world, "ws1").into_iter().take(2).collect::<Vec<_>>();
+    for workstation in ["ws1", "ws2"] {
+        for (number, digest) in &two {
+            shown(&world, workstation, number);
+            world.tpe(workstation, &["release", number, "--pass", digest]).ok();
+        }
+    }
+    let got = || log(&world, "desk").matches("got ").count();
+    eventually(PATIENCE, "the first has passed", || got() == 1);
+    assert_eq!(counted(&world, "messages that wait until so much may pass"), 1);
+    world.levee(&["user", "disable", "mia", "--run", &text(&world.path("run"))]).ok();
+    assert_eq!(got(), 1, "the other waits still");
+    eventually(PATIENCE, "it is refused", || counted(&world, "messages not released by two people") == 1);
+    std::thread::sleep(Duration::from_millis(4_500));
+    assert_eq!(got(), 1);
+    let log = fs::read_to_string(world.path("state/sessiond/audit.jsonl")).expect("the audit log");
+    let back = log.lines().filter(|line| line.contains("counts no more") && line.contains(&two[1].1));
+    assert_eq!(back.count(), 1, "the log says that it was held back");
     world.stop_server();
 }
