@@ -185,7 +185,7 @@ pub enum Event {
     },
     /// A guard's process is gone, and with it what waited there.
     GuardLost(ChannelName),
-    /// Time has passed.
+    /// Time has passed: what anybody had said by then has been handed in.
     Tick,
 }
 

@@ -195,7 +195,8 @@ impl Sessions {
         self.were_locked.extend(locked);
     }
 
-    /// Takes in what happened at this time.
+    /// Takes in what happened at this time. What is due by then happens with [`Event::Tick`] alone: who calls this has heard before what others
+    /// had said until then.
     pub fn handle(&mut self, event: Event, now: Time) {
         match event {
             Event::Hello { client, device, fingerprint } => self.hello(client, device, fingerprint),
@@ -261,9 +262,8 @@ impl Sessions {
             }
             Event::Settled { channel, ticket } => self.settled(&channel, ticket),
             Event::GuardLost(channel) => self.guard_lost(&channel),
-            Event::Tick => {}
+            Event::Tick => self.tick(now),
         }
-        self.tick(now);
     }
 
     /// The next thing to do; `None` when all is done.

@@ -284,6 +284,7 @@ fn what_an_operator_has_ended_here_is_not_used_here_again_whatever_its_own_serve
         panic!("its end is recorded")
     };
     server.machine.handle(Event::End(OperatorId(1), id.to_string()), server.now);
+    server.machine.handle(Event::Tick, server.now);
     assert!(told(&server.hear(Event::Committed(commit, true))));
     assert_eq!(server.stored, kept);
     assert!(!comes_back(&mut server));

@@ -13,6 +13,7 @@ use crate::counts::Counts;
 use crate::devices::Devices;
 use crate::federation::Federated;
 use crate::guards::{Guards, Passing};
+use crate::heard::Heard;
 use crate::known::{Digest, Known};
 use crate::mediation::Connection;
 use crate::notes::Notes;
@@ -89,6 +90,7 @@ pub struct Daemon {
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Clock,
     pub(crate) machine: Sessions,
+    heard: Heard,
     pub(crate) audit: AuditLog,
     /// Waits for what syncs the log, for as long as it is here.
     _synced: Option<Watched<Arc<OwnedFd>>>,
@@ -202,6 +204,7 @@ impl Daemon {
             site,
             clock,
             machine,
+            heard: Heard::default(),
             audit,
             _synced: synced,
             counts: Counts::new(),
@@ -303,7 +306,10 @@ impl Daemon {
         ];
         let limit = self.clock.until(deadlines);
         self.proofs = 0;
-        for (source, can) in self.events.wait(limit)? {
+        let began = self.clock.now();
+        let ready = self.events.wait(limit)?;
+        let heard = self.heard.turn([began, self.clock.now()], ready.len(), self.events.count());
+        for (source, can) in ready {
             match source {
                 Source::Warden => {
                     if !self.hear_warden()? {
@@ -330,7 +336,9 @@ impl Daemon {
         if self.away.due().is_zero() {
             self.still_here();
         }
-        self.handle(Event::Tick);
+        if let Some(heard) = heard {
+            self.machine.handle(Event::Tick, heard);
+        }
         self.federation(|machine, now| machine.tick(now));
         let now = self.clock.now();
         if self.counts.due().is_some_and(|due| due <= now) {

@@ -18,6 +18,7 @@ mod devices;
 mod failed;
 mod federation;
 mod guards;
+mod heard;
 mod known;
 mod mediation;
 mod notes;

@@ -198,6 +198,28 @@ fn a_vault_that_does_not_close_is_killed_and_only_then_is_the_logout_acknowledge
 }
 
 #[test]
+fn a_vault_whose_answer_waits_unread_while_sessiond_is_held_up_is_not_killed() {
+    use rustix::process::{Signal, kill_process};
+    let world = World::start(Site::new());
+    let (client, other) = (world.connect("ws1"), world.connect("ws2"));
+    client.sign_on("ada", ADA);
+    client.open("SECRET");
+    world.shared(|shared| shared.faults.vaults_close_later = true);
+    client.ask(Request::Logout);
+    world.until("the vault is asked", |shared| !shared.closing.is_empty());
+    // As a disk does that takes longer for a record. Somebody else is the first of whom it hears then.
+    let signal = |signal| kill_process(world.child.pid, signal).unwrap();
+    signal(Signal::STOP);
+    other.ask(Request::Releases);
+    world.shared(|shared| shared.faults.vaults_close_later = false);
+    world.until("it has answered", |shared| shared.closing.is_empty());
+    std::thread::sleep(Duration::from_millis(1_200));
+    signal(Signal::CONT);
+    assert!(matches!(client.next(), Some(Reply::LoggedOut)));
+    assert!(!world.trace().iter().any(|line| line == "kill SECRET"), "{:#?}", world.trace());
+}
+
+#[test]
 fn a_vault_that_lives_and_says_nothing_of_a_posture_is_killed_when_its_time_is_over_and_keeps_no_other_posture()
  {
     let mut place = Site::new();

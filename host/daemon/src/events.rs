@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-/// The most descriptors that one turn sees to; the kernel puts those that were seen behind the others.
-const MOST: usize = 256;
+/// The most descriptors that one turn sees to, beside those that it is woken for; the kernel puts those that were seen behind the others.
+pub const MOST_SEEN: usize = 256;
 
 /// What can be done at a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,12 @@ impl<T: Clone> Events<T> {
             later: RefCell::default(),
             ended: RefCell::default(),
         };
-        Ok(Self { queue: Rc::new(queue), sources: HashMap::new(), next: 0, kernel: Vec::with_capacity(MOST) })
+        Ok(Self {
+            queue: Rc::new(queue),
+            sources: HashMap::new(),
+            next: 0,
+            kernel: Vec::with_capacity(MOST_SEEN),
+        })
     }
 
     /// Waits for `fd` to be readable from now on, until it is dropped.
@@ -95,6 +100,11 @@ impl<T: Clone> Events<T> {
         self.next += 1;
         self.sources.insert(number, source);
         Ok(Watched { fd, queue: Rc::clone(&self.queue), number, interest: Cell::new(interest) })
+    }
+
+    /// How many descriptors are waited for.
+    pub fn count(&self) -> usize {
+        self.sources.len()
     }
 
     /// Waits until something is ready, or for at most `limit`.

@@ -38,7 +38,7 @@ pub mod tunnel;
 mod warden;
 
 pub use descriptors::Descriptors;
-pub use events::{Can, Events, Watched};
+pub use events::{Can, Events, MOST_SEEN, Watched};
 pub use fatal::{Fatal, run};
 pub use file::{pem, revocations, whole};
 pub use kit::{Beginning, Begun, Confined, Kit, Many, One, begin};

@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex};
 pub struct Faults {
     /// Vaults do not answer `Close`.
     pub vaults_keep_sessions: bool,
+    /// Vaults answer `Close` when this is over.
+    pub vaults_close_later: bool,
     /// Vaults never say that they have no keys of before a posture.
     pub vaults_keep_keys: bool,
     /// The warden cannot destroy sockets.
@@ -42,6 +44,8 @@ pub struct Shared {
     pub trace: Vec<String>,
     /// What each vault has.
     pub vaults: BTreeMap<LabelName, BTreeMap<SessionId, SessionRecord>>,
+    /// What vaults are to say that they have closed.
+    pub closing: Vec<(LabelName, SessionId)>,
     /// Kill this label's vault, as if it had crashed.
     pub crash: Option<LabelName>,
     /// Questions for sessiond that the keyer is to ask.
@@ -96,6 +100,12 @@ impl StandIns {
             }
             while let Ok(received) = self.signer.try_recv::<ToSigner>() {
                 self.signer(received.message, &mut shared);
+            }
+            if !shared.faults.vaults_close_later {
+                for (label, id) in std::mem::take(&mut shared.closing) {
+                    let _ =
+                        self.channels.get(&label).map(|channel| channel.send(&VaultToSessiond::Closed(id)));
+                }
             }
             for (label, channel) in &self.channels {
                 while let Ok(received) = channel.try_recv::<SessiondToVault>() {
@@ -247,6 +257,9 @@ fn vault(label: &LabelName, channel: &Channel, message: SessiondToVault, shared:
                 return;
             }
             sessions.remove(&id);
+            if shared.faults.vaults_close_later {
+                return shared.closing.push((label.clone(), id));
+            }
             VaultToSessiond::Closed(id)
         }
         SessiondToVault::Until { .. } | SessiondToVault::OpenTheirs { .. } => return,
