@@ -31,6 +31,7 @@ pub use sessiond::{
 pub use tpe::{TpeRequest, WorkstationEvent};
 pub use upflow::UpflowCounters;
 
+use crate::Channel;
 use levee_policy::LabelName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,18 @@ impl Role {
             Self::Fsd => "levee-fsd",
             Self::Tpe => "levee-tpe",
             Self::Layer => "levee-layer",
+        }
+    }
+
+    /// The warden's end and the process's. Who is told of each vault, label, session or group may be told of hundreds before it reads of one:
+    /// as it begins beside them, or while it is held up itself.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn channel(self) -> std::io::Result<(Channel, Channel)> {
+        match self {
+            Self::Sessiond | Self::Keyer | Self::Frames => Channel::pair_with_room(),
+            _ => Channel::pair(),
         }
     }
 }

@@ -370,3 +370,24 @@ fn a_password_is_replaced_where_a_server_was_killed_and_left_its_socket() {
     eventually(Duration::from_secs(10), "the server is gone", || replace() == "ada: password replaced\n");
     assert!(world.path("run/control").exists(), "what a killed server leaves");
 }
+
+#[test]
+fn who_is_told_of_hundreds_of_things_before_it_reads_one_is_not_taken_for_deaf() {
+    let mut world = World::up("told", SITE, &[]);
+    let sessiond = || {
+        let mut below = host::below(world.server_pid()).into_iter();
+        below.find(|process| process.name == "levee-sessiond").expect("it runs")
+    };
+    let before = sessiond();
+    before.signal("STOP");
+    let warden = world.server_pid().to_string();
+    // Of each the warden has something in the log.
+    for _ in 0..400 {
+        sh("kill", &["-USR1", &warden]).ok();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    before.signal("CONT");
+    world.status();
+    assert_eq!(sessiond().pid, before.pid);
+    world.stop_server();
+}
