@@ -90,7 +90,7 @@ pub struct Daemon {
     pub(crate) site: Arc<Site>,
     pub(crate) clock: Clock,
     pub(crate) machine: Sessions,
-    heard: Heard,
+    pub(crate) heard: Heard,
     pub(crate) audit: AuditLog,
     /// Waits for what syncs the log, for as long as it is here.
     _synced: Option<Watched<Arc<OwnedFd>>>,
@@ -308,7 +308,7 @@ impl Daemon {
         self.proofs = 0;
         let began = self.clock.now();
         let ready = self.events.wait(limit)?;
-        let heard = self.heard.turn([began, self.clock.now()], ready.len(), self.events.count());
+        let (seen, times) = (ready.len(), [began, self.clock.now()]);
         for (source, can) in ready {
             match source {
                 Source::Warden => {
@@ -336,7 +336,7 @@ impl Daemon {
         if self.away.due().is_zero() {
             self.still_here();
         }
-        if let Some(heard) = heard {
+        if let Some(heard) = self.heard.turn(times, seen, self.events.count()) {
             self.machine.handle(Event::Tick, heard);
         }
         self.federation(|machine, now| machine.tick(now));
@@ -381,11 +381,12 @@ impl Daemon {
     fn hear_warden(&mut self) -> Result<bool, Fatal> {
         for _ in 0..TURN {
             match self.warden.hear()? {
-                None => break,
+                None => return Ok(true),
                 Some(Order::Stop) => return Ok(false),
                 Some(Order::Take(part, with)) => self.take(part, with)?,
             }
         }
+        self.heard.may_have_more();
         Ok(true)
     }
 

@@ -83,6 +83,7 @@ impl Daemon {
             let answer = self.vaults.answered(label, MEDIATOR, answer);
             self.answered(label, answer);
         }
+        self.heard.may_have_more();
     }
 
     /// A connection is granted if its session lives at the mediator's label and the session's grant lets it reach the service, or the

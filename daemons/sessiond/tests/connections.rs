@@ -196,6 +196,35 @@ fn a_session_is_over_when_its_mediator_has_ended_its_connections_or_is_replaced(
 }
 
 #[test]
+fn a_mediator_whose_answer_waits_behind_what_its_label_asks_is_not_killed() {
+    use rustix::process::{Signal, kill_process};
+    let world = World::start(site());
+    let mediator = Mediator::attach(&world);
+    mediator.synced();
+    let client = world.connect("ws1");
+    client.sign_on("ada", ADA);
+    client.ask(Request::Level(label(LABEL), None));
+    mediator.synced();
+    let Some(Reply::Opened(opened)) = client.next() else { panic!("no session") };
+    client.ask(Request::Logout);
+    let SessiondToMediator::Close(id) = mediator.hear() else { panic!("the mediator is not told") };
+    world.until("the vault has erased it", |shared| shared.trace.iter().any(|line| line == "close SECRET"));
+    let signal = |signal| kill_process(world.child.pid, signal).unwrap();
+    signal(Signal::STOP);
+    let from = SocketAddr::new(opened.inner[0], 40_000);
+    for ticket in 1_000..1_200 {
+        let service = "shell".parse().unwrap();
+        let asks = MediatorToSessiond::Connect { ticket, client: Who::Session(id), service, from };
+        mediator.0.send(&asks).unwrap();
+    }
+    mediator.0.send(&MediatorToSessiond::Closed(id)).unwrap();
+    std::thread::sleep(Duration::from_millis(1_200));
+    signal(Signal::CONT);
+    assert!(matches!(client.next(), Some(Reply::LoggedOut)));
+    assert!(!world.trace().iter().any(|line| line == "kill SECRET"), "{:#?}", world.trace());
+}
+
+#[test]
 fn a_mediator_that_is_silent_or_says_what_is_no_message_is_killed_with_the_vault() {
     let world = World::start(site());
     let mediator = Mediator::attach(&world);

@@ -240,6 +240,7 @@ impl Daemon {
                 }
             }
         }
+        self.heard.may_have_more();
     }
 
     /// A label's vault, with its mediator where it has one, has done what it was told.
