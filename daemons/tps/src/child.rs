@@ -1,5 +1,6 @@
 //! One client: TLS, its messages to sessiond, sessiond's answers to it. Whatever it is sent, only this child errs.
 
+use crate::news::{End, News};
 use levee_ipc::client::{ChildToSessiond, RefusalKind, Reply, Request, SILENCE};
 use levee_ipc::device::EXPORTER;
 use levee_ipc::{Channel, FrameReader, RecvError, encode_frame};
@@ -8,7 +9,6 @@ use levee_tls::SignerHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustls::{ServerConfig, ServerConnection};
-use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -24,61 +24,6 @@ const WRITE: Duration = Duration::from_secs(10);
 const DATA: u64 = 64 << 20;
 /// TLS data that may wait to be sent.
 const OUTGOING: usize = 64 * 1024;
-
-/// What a child tells its parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum News {
-    /// TLS is up, and sessiond may know.
-    Up,
-    /// The end, and why.
-    End(End),
-}
-
-/// Why a child ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum End {
-    /// The client closed the connection in good order.
-    Closed,
-    /// The connection broke.
-    Lost,
-    /// No handshake within its time.
-    HandshakeDeadline,
-    /// A handshake that is not TLS 1.3 with a certificate of the site's authority.
-    Handshake,
-    /// A handshake in which the client offers no algorithms that the site takes.
-    Algorithms,
-    /// The certificate names no device.
-    Device,
-    /// Something else than a TLS record or a request.
-    Malformed,
-    /// No request within its time.
-    Idle,
-    /// The client does not take its answers.
-    Slow,
-    /// sessiond is gone or does not listen.
-    Sessiond,
-    /// The sandbox could not be entered.
-    Sandbox,
-}
-
-impl End {
-    /// The name of the counter.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Lost => "lost",
-            Self::HandshakeDeadline => "handshake_deadline",
-            Self::Handshake => "handshake",
-            Self::Algorithms => "no_common_algorithms",
-            Self::Device => "device_name",
-            Self::Malformed => "malformed",
-            Self::Idle => "idle",
-            Self::Slow => "slow",
-            Self::Sessiond => "sessiond",
-            Self::Sandbox => "sandbox",
-        }
-    }
-}
 
 /// All that a child has.
 pub struct Child {

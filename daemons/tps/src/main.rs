@@ -6,6 +6,7 @@
 //! | [`admission`] | the listener: whose turn it is, and who gives way |
 //! | [`ended`] | the listener: what came to nothing |
 //! | [`child`] | the child: TLS, one client's messages, sessiond's answers |
+//! | [`news`] | both: what a child says to the listener |
 //!
 //! It may not have a private key, nor decide anything. Begin reading with `parent.rs`.
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 mod admission;
 mod child;
 mod ended;
+mod news;
 mod parent;
 
 use levee_tls::Suites;

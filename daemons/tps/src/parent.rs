@@ -1,8 +1,9 @@
 //! The listener: accepts clients, starts a child for each, counts those that come to nothing.
 
 use crate::admission::{self, Admission, Client, Limits};
-use crate::child::{self, Child, End, News, Prepared};
+use crate::child::{self, Child, Prepared};
 use crate::ended::Ended;
+use crate::news::{End, News};
 use levee_daemon::{
     Can, Descriptors, Events, Fatal, Kit, Many, One, Order, Outbox, Warden, Watched, begin, pem, revocations,
 };

@@ -64,6 +64,13 @@ fn links_and_servers() -> [(&'static str, &'static str, Vec<u8>); 4] {
     ]
 }
 
+/// What servers, and what levee's own processes, say to each other.
+fn messages() -> impl Iterator<Item = (&'static str, &'static str, Vec<u8>)> {
+    let statements = levee_fuzz_targets::statement::honest().map(|(name, input)| ("statement", name, input));
+    let between = levee_fuzz_targets::ipc_message::honest();
+    statements.into_iter().chain(between.into_iter().map(|(name, input)| ("ipc_message", name, input)))
+}
+
 fn main() {
     let dir = std::env::args().nth(1).expect("where the corpora are");
     let write = |target: &str, name: &str, input: &[u8]| {
@@ -71,8 +78,7 @@ fn main() {
         std::fs::create_dir_all(&dir).expect("a directory");
         std::fs::write(dir.join(name), input).expect("a file");
     };
-    let statements = levee_fuzz_targets::statement::honest().map(|(name, input)| ("statement", name, input));
-    for (target, name, input) in simple().into_iter().chain(statements).chain(links_and_servers()) {
+    for (target, name, input) in simple().into_iter().chain(links_and_servers()).chain(messages()) {
         write(target, name, &input);
     }
     let wire = |s: &Seen| [&[0; 16], &[s.first][..], &[0; 11], s.chain.as_slice()].concat();

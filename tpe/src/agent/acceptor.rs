@@ -8,8 +8,9 @@
 //! account whose it is.
 
 use super::carry;
-use super::logins::{Login, Logins};
+use super::logins::Logins;
 use super::seat::{self, Seat};
+use super::words::{Account, FromAcceptor, FromConnection, ToConnection, Watch};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output};
 use levee_ipc::{Channel, Received, RecvError};
@@ -20,7 +21,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -36,57 +36,6 @@ const MAX: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Time is looked at this often while one is late.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Whose a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    /// The person's uid on this host.
-    pub uid: u32,
-    /// In which login of it; `None` where logins have no numbers, and for root.
-    pub login: Option<Login>,
-}
-
-impl Account {
-    /// Whether it is root, who is always heard.
-    pub fn is_root(self) -> bool {
-        self.uid == 0
-    }
-}
-
-/// The acceptor → the agent.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum FromAcceptor {
-    /// Somebody has come. The channel to the connection process comes along.
-    Came(Account),
-    /// The same; but they are not to be heard, and why.
-    Unheard(String),
-    /// The login that was to be watched is over.
-    Over(Login),
-}
-
-/// The agent → the acceptor: this login is to be watched, in the place of the one before.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Watch(pub Option<Login>);
-
-/// The agent → a connection process. `A` is [`Answer`], by reference where it is said.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum ToConnection<A> {
-    /// Hear the person. Until then nothing of theirs is taken.
-    Hear,
-    /// The file that came along with their command is wanted.
-    Fetch,
-    /// Answer them; files may come along.
-    Say(A),
-}
-
-/// A connection process → the agent.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum FromConnection {
-    /// What the person says. A pseudo-terminal comes along where it says so.
-    Said(Command),
-    /// The answer to [`ToConnection::Fetch`]: a sealed memory file comes along, or why there is none.
-    File(Result<(), String>),
-}
 
 /// Forks the acceptor. To be called before the process has anything that is secret.
 ///

@@ -4,10 +4,10 @@
 //! pam_loginuid has it given), and nobody without CAP_AUDIT_CONTROL can have another's. Two logins of one account are two by it. Where
 //! nobody has a number, or the kernel gives none, the account is all that counts.
 
+use super::words::Login;
 use levee_sys::pidfd;
 use rustix::fs::{Mode, OFlags, RawDir, openat};
 use rustix::process::Pid;
-use serde::{Deserialize, Serialize};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,10 +15,6 @@ use std::time::Duration;
 
 /// What a process has that belongs to no login.
 const NONE: u32 = u32::MAX;
-
-/// A login of this host, as the kernel numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Login(u32);
 
 /// The processes of this host, opened once, so that they can be looked at from inside a sandbox.
 pub struct Logins {
@@ -32,13 +28,6 @@ struct Watched {
     login: Login,
     /// A process of it, readable when it has ended; `None`: none was found when it was looked for last.
     one: Option<OwnedFd>,
-}
-
-impl Login {
-    /// Its number.
-    pub fn number(self) -> u32 {
-        self.0
-    }
 }
 
 impl Logins {

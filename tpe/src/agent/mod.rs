@@ -16,6 +16,7 @@ mod programs;
 mod releasing;
 mod seat;
 mod start;
+mod words;
 
 use carry::Spool;
 use levee_daemon::{Events, Fatal, Order, Outbox, TURN, Warden};

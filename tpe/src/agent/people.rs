@@ -3,8 +3,7 @@
 
 pub use super::Person;
 use super::Source;
-use super::acceptor::{Account, FromAcceptor, FromConnection, ToConnection, Watch};
-use super::logins::Login;
+use super::words::{Account, FromAcceptor, FromConnection, Login, ToConnection, Watch};
 use levee_daemon::{Events, Fatal, TURN, Watched};
 use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command, Input, Output};

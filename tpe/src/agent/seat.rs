@@ -1,6 +1,6 @@
 //! Who sits at a seat of this host, as systemd-logind has it: the screens and keyboards that belong together.
 
-use super::logins::Login;
+use super::words::Login;
 use rustix::fs::{Mode, OFlags, openat};
 use std::io;
 use std::os::fd::OwnedFd;

@@ -3,14 +3,13 @@
 use levee_policy::LabelName;
 use levee_policy::site::{Need, Needs};
 use levee_sys::cgroup::Limits;
-use serde::{Deserialize, Serialize};
 
 use super::rootfs;
 use super::spec::{Files, Programs, SERVICE_UID, Spec};
 use super::step::{Inside, Outside};
 
 /// The start of one compartment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The label, for people to read.
     pub label: LabelName,

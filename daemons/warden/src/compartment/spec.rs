@@ -60,7 +60,7 @@ pub struct Contexts {
 }
 
 /// Where a compartment's programs come from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Programs {
     /// An image (EROFS), of which it has a block device and a file system of its own: nothing of it is shared with another
     /// compartment.
@@ -74,7 +74,7 @@ pub enum Programs {
 }
 
 /// What a compartment's programs keep their data in.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Files {
     /// A label's own store, read-write at `/srv/own`, and copies of the stores that it dominates, read-only at
     /// `/srv/below`.

@@ -188,7 +188,7 @@ impl WhatRuns {
     pub fn read(file: impl Read) -> io::Result<Self> {
         let mut octets = Vec::new();
         file.take(Self::MOST).read_to_end(&mut octets)?;
-        postcard::from_bytes(&octets).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+        crate::decode(&octets).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 }
 
