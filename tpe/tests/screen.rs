@@ -284,6 +284,7 @@ fn readers_channel(terminal: &Terminal) -> OwnedFd {
     host::below(pid).iter().filter(|one| confined(one)).find_map(of).expect("a reader")
 }
 
+/// Floods: terminal's reader → `levee-tpe`.
 #[test]
 fn a_reader_that_is_taken_over_and_speaks_without_end_keeps_nobody_from_the_menu_and_ends_with_its_program() {
     let world = World::new();

@@ -4,10 +4,11 @@
 mod common;
 
 use common::*;
-use levee_hostile::{Flood, MOST, flood, resident};
+use levee_hostile::{Flood, flood};
 use levee_ipc::Channel;
 use levee_ipc::client::{ChildToSessiond, Dropped, Reply, Request, TpsToSessiond};
-use levee_ipc::device::Proof;
+use levee_ipc::device::{Curve, Proof};
+use levee_ipc::federation::{self, Envelope, Heard};
 use levee_ipc::guard::{GuardToSessiond, SessiondToGuard};
 use levee_ipc::keyer::FromKeyer;
 use levee_ipc::mediator::{self, MediatorToSessiond};
@@ -31,17 +32,12 @@ fn session(number: u64) -> SessionId {
 
 /// Whether nothing is lost but what the peer itself has: memory is bounded, and operators are answered.
 fn bears(world: &World, what: &str, attack: impl FnOnce() -> Flood) -> Flood {
-    let pid = world.child.pid.as_raw_nonzero().get();
-    let before = resident(pid);
-    let flood = attack();
-    let grown = resident(pid).saturating_sub(before);
-    println!("{what}: {flood:?}, {grown} KiB more");
-    assert!(flood.said > 0, "{what}");
-    assert!(grown < MOST, "{what}: {flood:?} cost {grown} KiB");
+    let flood = levee_hostile::bears(world.child.pid.as_raw_nonzero().get(), what, attack);
     world.status();
     flood
 }
 
+/// Floods: keyer → sessiond; mediator → sessiond.
 #[test]
 fn a_keyer_or_mediator_that_asks_and_never_reads_is_cut_off_and_replaced() {
     let world = World::start(Site::new());
@@ -75,6 +71,7 @@ fn a_keyer_that_closes_its_channel_and_is_not_followed_by_another_is_replaced() 
     world.until("another keyer", |shared| shared.trace.iter().any(|line| line == "replace Keyer"));
 }
 
+/// Floods: vault or gate → sessiond; mediator → sessiond; keyer → sessiond; tps → sessiond; signer → sessiond.
 #[test]
 fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_served() {
     let world = World::start(Site::new());
@@ -130,6 +127,7 @@ fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_serve
     }
 }
 
+/// Floods: tps child → sessiond.
 #[test]
 fn a_child_of_the_trusted_path_that_asks_and_never_reads_costs_little_and_others_sign_on() {
     let world = World::start(Site::new());
@@ -225,4 +223,77 @@ fn the_trusted_paths_server_is_heard_as_far_as_its_share_goes() {
     let flood = bears(&world, "the trusted path's server", || flood(&tps, WHILE, dropped));
     assert!(flood.said < 300, "{flood:?}");
     assert!(!flood.cut, "it is not ended for that");
+}
+
+/// The same server with another, which it never hears of but by the client of the table.
+fn federated() -> Site {
+    let mut site = Site::new();
+    site.site += "\n[federation]\netcd = [\"10.77.0.9:2379\"]\netcd-name = \"etcd.example\"\n\
+                  \n[[federation.peer]]\nname = \"two.example\"\naddress = \"10.77.0.8\"\n\
+                  inner-address = \"10.80.0.2\"\ninner-pool = \"10.82.0.0/16\"\n";
+    site
+}
+
+/// Floods: fsd → sessiond.
+#[test]
+fn a_client_of_the_table_that_tells_without_end_costs_little_and_what_is_no_message_has_it_replaced() {
+    let world = World::start(federated());
+    let two = || -> levee_policy::DomainName { "two.example".parse().unwrap() };
+    // In a form that is read, by an authority that it is not.
+    let passport = federation::Passport {
+        server: two(),
+        serial: vec![2; 20],
+        not_after: 9,
+        curve: Curve::P256,
+        point: vec![4; 65],
+    };
+    let sealed = federation::Sealed { passport, signature: vec![5; 70] };
+    let envelope = Envelope { sealed, statement: vec![0; 20_000], signature: vec![6; 70] }.encode().unwrap();
+    let told = |attempt: u64| Heard::Told { attempt: attempt % 4, envelope: envelope.clone() };
+    let page =
+        |n: u64| Heard::Page { attempt: n % 4, server: two(), page: n as u16, bytes: vec![n as u8; 30_000] };
+    let fsd = world.give(SessiondPart::Fsd);
+    bears(&world, "statements", || flood(&fsd, WHILE, told));
+    bears(&world, "pages", || flood(&fsd, WHILE, page));
+    bears(&world, "joined", || flood(&fsd, WHILE, |n| Heard::Joined { attempt: n % 4 }));
+    bears(&world, "written", || flood(&fsd, WHILE, |number| Heard::Written { attempt: number % 4, number }));
+    bears(&world, "strange things", || {
+        flood(&fsd, WHILE, |n| Heard::Strange { attempt: n % 4, count: u64::MAX - n })
+    });
+    let before = world.place.log().lines().count();
+    bears(&world, "losses", || {
+        flood(&fsd, WHILE, |n| Heard::Lost { attempt: n % 4, reason: format!("{n} {}", "x".repeat(200)) })
+    });
+    let records = world.place.log().lines().count() - before;
+    assert!(records < 40, "{records} records");
+    let nonsense = bears(&world, "nonsense", || flood(&fsd, LONG, |_| vec![0xffu8; 5_000]));
+    assert!(nonsense.cut);
+    world.until("another fsd", |shared| shared.trace.iter().any(|line| line == "replace Fsd"));
+}
+
+/// Floods: guard → sessiond.
+#[test]
+fn a_guard_that_asks_without_end_costs_little_and_others_are_served() {
+    let world = World::start(Site::new());
+    let guard = || world.give(SessiondPart::Guard("guard/down".parse().unwrap()));
+    let asks = |ticket| GuardToSessiond::Ask { ticket, digest: [7; 32], octets: 9 };
+    let asked = guard();
+    // A guard that the site does not have: each is refused, and never read.
+    bears(&world, "questions", || flood(&asked, WHILE, asks));
+    let offers = |ticket| GuardToSessiond::Offer { ticket, content: vec![7; 30_000] };
+    let offered = guard();
+    bears(&world, "offers", || flood(&offered, WHILE, offers));
+    let nonsense = guard();
+    assert!(bears(&world, "nonsense", || flood(&nonsense, LONG, |_| vec![0xffu8; 5_000])).cut);
+    assert!(world.connect("ws1").sign_on("ada", ADA).labels.len() > 1);
+}
+
+/// Floods: `levee` → sessiond.
+#[test]
+fn an_operators_command_that_says_more_than_one_thing_is_cut_off() {
+    let world = World::start(Site::new());
+    let operator = world.operator_connected();
+    let asked =
+        bears(&world, "an operator", || flood(&operator, LONG, |_| levee_ipc::operator::Command::Status));
+    assert!(asked.cut, "{asked:?}");
 }

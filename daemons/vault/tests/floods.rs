@@ -29,24 +29,26 @@ fn keys(number: u64) -> KeyerToVault {
     }
 }
 
+/// The agent has sessiond's channel at a workstation. Floods: sessiond → vault or gate; keyer → vault or gate; tpe's agent → vault or gate.
 #[test]
 fn a_sessiond_or_keyer_that_asks_and_never_reads_is_cut_off_and_the_other_is_answered() {
     let mut bench = Bench::new();
-    let vault = &mut bench.server.vault;
-    let pid = vault.child.pid.as_raw_nonzero().get();
-    let before = resident(pid);
-    let asked = flood(&vault.sessiond, LONG, SessiondToVault::Ping);
-    assert!(asked.cut, "{asked:?}");
-    assert!(resident(pid).saturating_sub(before) < MOST, "{asked:?}");
-    vault.keyer.send(&keys(1)).unwrap();
-    assert!(matches!(hear(&vault.keyer), VaultToKeyer::Refused { .. }));
+    for vault in [&mut bench.server.vault, &mut bench.client.vault] {
+        let pid = vault.child.pid.as_raw_nonzero().get();
+        let before = resident(pid);
+        let asked = flood(&vault.sessiond, LONG, SessiondToVault::Ping);
+        assert!(asked.cut, "{asked:?}");
+        assert!(resident(pid).saturating_sub(before) < MOST, "{asked:?}");
+        vault.keyer.send(&keys(1)).unwrap();
+        assert!(matches!(hear(&vault.keyer), VaultToKeyer::Refused { .. }));
 
-    let (sessiond, theirs) = Channel::pair().unwrap();
-    let part = VaultPart::Sessiond;
-    vault.warden.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
-    vault.sessiond = sessiond;
-    let asked = flood(&vault.keyer, LONG, keys);
-    assert!(asked.cut, "{asked:?}");
-    assert!(resident(pid).saturating_sub(before) < MOST, "{asked:?}");
-    assert_eq!(vault.report().sa_count, 0);
+        let (sessiond, theirs) = Channel::pair().unwrap();
+        let part = VaultPart::Sessiond;
+        vault.warden.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
+        vault.sessiond = sessiond;
+        let asked = flood(&vault.keyer, LONG, keys);
+        assert!(asked.cut, "{asked:?}");
+        assert!(resident(pid).saturating_sub(before) < MOST, "{asked:?}");
+        assert_eq!(vault.report().sa_count, 0);
+    }
 }

@@ -373,3 +373,6 @@ impl Process {
         matches!(self.child.wait(limit), Ok(Some(_)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The signer answers in well under a millisecond; a handshake waits no longer than this.
 const DEADLINE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
+/// More answers than this do not come late: one is waited for at a time.
+const LATE: usize = 64;
+
 /// The channel to the signer, once there is one; copies share it.
 #[derive(Clone, Debug, Default)]
 pub struct SignerHandle(Arc<Mutex<Option<Channel>>>);
@@ -52,7 +55,9 @@ impl SignerHandle {
         let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let channel = guard.as_ref().ok_or_else(|| failed("there is none"))?;
         // An answer that came after its deadline is not the answer to this question.
-        while channel.try_recv::<FromSigner>().is_ok() {}
+        if (0..LATE).all(|_| channel.try_recv::<FromSigner>().is_ok()) {
+            return Err(failed("it says more than it is asked"));
+        }
         channel.try_send(question).map_err(|e| failed(&e.to_string()))?;
         match poll(&mut [PollFd::new(channel, PollFlags::IN)], Some(&DEADLINE)) {
             Ok(1..) => {}
@@ -123,5 +128,37 @@ impl ResolvesClientCert for Only {
 
     fn has_certs(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_answers_are_left_out_and_a_signer_that_says_more_than_it_is_asked_is_not_heard_to_the_end() {
+        let (theirs, ours) = Channel::pair().expect("a channel");
+        let handle = SignerHandle::new();
+        handle.set(ours);
+        let say = |word: u8| theirs.try_send(&FromSigner::Signature(vec![word]));
+        let prove = || handle.prove("server.example".parse().expect("a name"), [1; 32], [2; 32]);
+        for word in 0..3 {
+            say(word).expect("it fits");
+        }
+        std::thread::scope(|scope| {
+            let proved = scope.spawn(prove);
+            theirs.recv::<ToSigner>().expect("what is asked now");
+            say(9).expect("it fits");
+            assert_eq!(proved.join().expect("it ends").ok(), Some(vec![9]));
+        });
+        let said = (0u64..).take_while(|_| say(7).is_ok()).count();
+        assert!(said > 2 * LATE, "{said} words are under way");
+        let why = prove().expect_err("nothing is signed by this").to_string();
+        assert!(why.contains("more than it is asked"), "{why}");
+        let left = std::iter::from_fn(|| {
+            let guard = handle.0.lock().unwrap_or_else(PoisonError::into_inner);
+            guard.as_ref()?.try_recv::<FromSigner>().ok()
+        });
+        assert_eq!(left.count(), said - LATE);
     }
 }

@@ -7,6 +7,7 @@ pub mod siege;
 
 use levee_ipc::{Channel, SendError};
 use serde::Serialize;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// What one peer may cost the process that hears it, in KiB: what waits for it, 32,768 messages or 8 MiB as they are sent, whatever is
@@ -18,9 +19,48 @@ pub const MOST: u64 = 48 * 1024;
 /// # Panics
 /// There is no such process.
 pub fn resident(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
-    line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
+    memory(pid).expect("it runs")
+}
+
+/// The same; `None`: it has ended.
+fn memory(pid: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// What an attack gave, and the most memory that the process which bears it took meanwhile beyond what it had, in KiB. It may end by that.
+///
+/// # Panics
+/// There is no such process.
+pub fn watched<R>(pid: i32, attack: impl FnOnce() -> R) -> (R, u64) {
+    let over = AtomicBool::new(false);
+    let before = resident(pid);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = before;
+            while !over.load(Ordering::Relaxed) {
+                most = most.max(memory(pid).unwrap_or(0));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            most
+        });
+        let came = attack();
+        over.store(true, Ordering::Relaxed);
+        (came, watcher.join().expect("it watches") - before)
+    })
+}
+
+/// A flood that costs the process which hears it a bounded amount of memory, at its height too.
+///
+/// # Panics
+/// Nothing was taken, or it costs more.
+pub fn bears(pid: i32, what: &str, attack: impl FnOnce() -> Flood) -> Flood {
+    let (flood, grown) = watched(pid, attack);
+    println!("{what}: {flood:?}, {grown} KiB more");
+    assert!(flood.said > 0, "{what}");
+    assert!(grown < MOST, "{what}: {flood:?} cost {grown} KiB");
+    flood
 }
 
 /// What came of a flood.

@@ -64,6 +64,8 @@ pub struct World {
     pub seen: Shared,
     pub socket: PathBuf,
     pub agent: Child,
+    /// To give the agent more than it has, as its warden does.
+    pub control: Channel,
     pub warden: std::sync::mpsc::Sender<WorkstationEvent>,
     prods: std::sync::mpsc::Sender<Prod>,
     _directory: tempfile::TempDir,
@@ -500,6 +502,8 @@ impl World {
         agent_control.send(&Order::Give(TpePart::Server { address, name })).unwrap();
         agent_control.send(&Order::<Nothing>::Begin(Place::Workstation)).unwrap();
         assert!(matches!(common::next::<Said<Nothing>>(&agent_control), Said::Ready));
+        let control =
+            Channel::from_fd(std::os::fd::AsFd::as_fd(&agent_control).try_clone_to_owned().unwrap());
         let (warden, events) = std::sync::mpsc::channel();
         let stand_in = Warden {
             agent: agent_control,
@@ -512,7 +516,7 @@ impl World {
             let _signer = signer;
             stand_in.run(&events);
         });
-        Self { server, seen, socket, agent, warden, prods, _directory: directory }
+        Self { server, seen, socket, agent, control, warden, prods, _directory: directory }
     }
 
     pub fn prod(&self, prod: Prod) {

@@ -45,8 +45,8 @@ pub enum Which {
 
 /// Changes what the gate asks a stack.
 pub type Change = Box<dyn FnMut(ToStack) -> ToStack + Send>;
-/// What is said behind an answer.
-pub type Unasked = fn(&FromStack) -> Option<FromStack>;
+/// What is said behind an answer, after so many words.
+pub type Unasked = fn(&FromStack, usize) -> Option<FromStack>;
 
 pub fn session(n: u8) -> SessionId {
     SessionId::from_random([n; 16])
@@ -117,13 +117,28 @@ fn start(program: &str, arguments: &[&str]) -> (Child, Channel) {
     (program.start().expect("needs root"), ours)
 }
 
+/// A stack alone; the ends of its channels to the warden and to its gate.
+pub fn stack_alone(which: Which) -> (Child, Channel, Channel) {
+    let (program, arguments) = match which {
+        Which::First => ("levee-vault", &["--stack"][..]),
+        Which::Second => ("levee-witness", &[][..]),
+    };
+    let (child, control) = start(program, arguments);
+    let (gate, theirs) = Channel::pair().unwrap();
+    control.send_with(&Order::Give(StackPart::Gate), &[theirs.as_fd()]).unwrap();
+    control.send(&Order::<StackPart>::Begin(Place::Server)).unwrap();
+    assert!(matches!(hear(&control), Said::<Nothing>::Ready));
+    assert!(matches!(hear(&gate), FromStack::Ready));
+    (child, control, gate)
+}
+
 /// Everything.
 pub struct World {
     pub gate: Child,
     pub sessiond: Channel,
-    keyer: Channel,
+    pub keyer: Channel,
     stacks: [(Child, Channel); 2],
-    _warden: Channel,
+    pub warden: Channel,
     outer: OwnedFd,
     compartment: OwnedFd,
     tun: tun::Queue,
@@ -145,7 +160,7 @@ impl World {
 
     /// With somebody between the gate and one stack who changes what it is asked.
     pub fn with(between: Option<(Which, Change)>) -> Self {
-        Self::taken_over(between, |_| None)
+        Self::taken_over(between, |_, _| None)
     }
 
     /// As [`World::with`], and what this gives is said behind each answer, unasked.
@@ -155,7 +170,7 @@ impl World {
 
     /// Over a device whose packets have no header, as before a machine.
     pub fn without_headers() -> Self {
-        Self::over(false, None, |_| None)
+        Self::over(false, None, |_, _| None)
     }
 
     fn over(vnet_header: bool, between: Option<(Which, Change)>, unasked: Unasked) -> Self {
@@ -219,7 +234,7 @@ impl World {
             sessiond,
             keyer,
             stacks,
-            _warden: warden,
+            warden,
             outer,
             compartment,
             tun,
@@ -491,8 +506,9 @@ fn relay(gate: &Channel, stack: &Channel, mut change: Change, unasked: Unasked) 
             || gate.try_recv().is_ok_and(|question| stack.send(&change(question.message)).is_ok()))
             && (!answered
                 || stack.try_recv::<FromStack>().is_ok_and(|answer| {
-                    let more = unasked(&answer.message);
-                    gate.send(&answer.message).is_ok() && more.is_none_or(|more| gate.send(&more).is_ok())
+                    let more = (0..).map_while(|number| unasked(&answer.message, number));
+                    gate.send(&answer.message).is_ok()
+                        && more.into_iter().all(|more| gate.send(&more).is_ok())
                 }));
         if !carried {
             return;

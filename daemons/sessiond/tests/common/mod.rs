@@ -195,6 +195,16 @@ fn memory_file(octets: &[u8]) -> OwnedFd {
     file.into()
 }
 
+/// This server's, for its federation: it is believed by others alone.
+fn passport() -> String {
+    use levee_ipc::federation::{Passport, Sealed};
+    let server = "server.example".parse().unwrap();
+    let curve = levee_ipc::device::Curve::P256;
+    let passport =
+        Passport { server, serial: vec![1; 20], not_after: u64::MAX / 2000, curve, point: vec![4; 65] };
+    Sealed { passport, signature: vec![5; 70] }.to_text().unwrap()
+}
+
 impl World {
     pub fn start(place: Site) -> Self {
         match Self::try_start(place) {
@@ -221,6 +231,10 @@ impl World {
         attach(SessiondPart::Authority, sealed(&place.devices.authority_pem));
         if let Some(list) = &place.revoked {
             attach(SessiondPart::Revocations, revocations(list));
+        }
+        if place.site.contains("[federation]") {
+            attach(SessiondPart::Federation, sealed(&(place.devices.authority_pem.clone() + &passport())));
+            attach(SessiondPart::FederationAuthority, sealed(&place.devices.authority_pem));
         }
         attach(SessiondPart::Auditor, sealed(&auditor_pem()));
         attach(SessiondPart::Directory, File::open(&place.directory).unwrap().into());

@@ -167,6 +167,15 @@ impl Drop for Signer {
     }
 }
 
+impl Signer {
+    /// Another channel to it.
+    pub fn client(&self) -> Channel {
+        let (ours, theirs) = Channel::pair().unwrap();
+        give(&self.control, SignerPart::Client(Use::Tls), &theirs);
+        ours
+    }
+}
+
 /// Starts a signer with this key; the channel to it.
 pub fn signer(key: &str, place: Place) -> (Signer, Channel) {
     let (process, control) = start("levee-signer", &[]);
