@@ -9,6 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Messages that wait for the filter, and that wait to be recorded or released, at most.
@@ -41,7 +42,7 @@ enum Answer {
 #[derive(Debug)]
 pub struct Passage {
     bounds: Bounds,
-    schema: Option<Schema>,
+    schema: Option<Arc<Schema>>,
     /// What the filter has let through, as it did.
     asked_for: Passed,
     /// What the reader has been given, as it was: what people release can wait for hours, and all of it for one moment.
@@ -70,7 +71,7 @@ pub struct Passage {
 
 impl Passage {
     /// Nothing is on its way.
-    pub fn new(bounds: Bounds, schema: Option<Schema>, ticket: u64) -> Self {
+    pub fn new(bounds: Bounds, schema: Option<Arc<Schema>>, ticket: u64) -> Self {
         let passed = || Passed::new(bounds.messages, bounds.octets);
         let (asked_for, passed) = (passed(), passed());
         let room = vec![0; usize::try_from(bounds.shape.size).unwrap_or(0)];

@@ -11,6 +11,7 @@ use levee_ipc::warden::guard::{Bounds, GuardPart, GuardSays};
 use levee_sys::sandbox::Sandbox;
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 const FILTER: &str = include_str!("../../../conf/seccomp/guard.toml");
@@ -65,7 +66,7 @@ pub fn run() -> Result<(), Fatal> {
     let Some((given, beginning)) = begin::<Given>()? else { return Ok(()) };
     let bounds = given.bounds.needed("bounds of messages")?;
     let fault = |why| Fatal::new("read the bounds", why);
-    let schema = bounds.schema.as_deref().map(Schema::new).transpose().map_err(fault)?;
+    let schema = bounds.schema.as_deref().map(Schema::new).transpose().map_err(fault)?.map(Arc::new);
     let most = usize::try_from(bounds.shape.size).map_err(|why| Fatal::new("read the bounds", why))?;
     // What was asked by one before it is not what this one asks.
     let mut first = [0; 8];

@@ -217,3 +217,11 @@ fn a_guards_saved_messages_reach_its_reader() {
     };
     assert_eq!(["plain", "people", "schema", "numbers", "quota"].map(passed), [2, 2, 2, 3, 4]);
 }
+
+#[test]
+fn of_each_type_of_message_one_is_saved() {
+    use levee_fuzz_targets::ipc_message::{message, names};
+    let saved: Vec<&str> = corpus("ipc_message").iter().filter_map(|(_, input)| message(input)).collect();
+    let without: Vec<&str> = names().filter(|name| !saved.contains(name)).collect();
+    assert!(without.is_empty(), "{without:?}");
+}

@@ -63,7 +63,7 @@ fn heard<T: Serialize>(role: Role, word: impl Fn(u64) -> T + Sync) -> (u64, bool
             }
         }
         let Flood { said, .. } = loud.join().unwrap();
-        assert!(said > heard, "{role:?}");
+        assert!(said > 0 && said >= heard, "{role:?}: said {said} times");
     });
     process.child.signal(Signal::KILL).unwrap();
     process.wait(Duration::from_secs(5));
