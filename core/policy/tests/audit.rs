@@ -283,7 +283,7 @@ fn a_full_parts_name_says_which_record_is_its_first_and_no_other_name_does() {
 #[test]
 fn the_words_of_actions_in_the_log_are_these() {
     let words = "access audit change change-password connect count disable enable end exec export import lock negotiate pass posture \
-                 put read release restore resume run session sign-off sign-on start stop trial unlock";
+                 put read release restore resume run session sign-off sign-on start stop trial unlock witness";
     let found: Vec<&str> = Action::ALL.iter().map(Action::as_str).collect();
     assert_eq!(found.join(" "), words.split_whitespace().collect::<Vec<_>>().join(" "));
     for action in Action::ALL {

@@ -3,7 +3,7 @@
 mod world;
 
 use levee_hostile::siege::{NETWORKS, Told, lay};
-use levee_ike::{Childless, Config, Endpoint, Event, Identity, Output, Path, Random};
+use levee_ike::{Childless, Config, Endpoint, Event, Identity, Output, Path};
 use levee_ipc::warden::Order;
 use levee_ipc::warden::keyer::KeyerPart;
 use levee_sys::ns::{in_net, new_net};
