@@ -87,8 +87,8 @@ fn whoever_says_anything_at_any_rate_costs_a_bounded_amount_and_others_are_serve
     };
     bears(&world, "a vault: reports", || flood(&vault, WHILE, report));
     // However often that was said, the log has a record a second.
-    let log = world.place.log();
-    assert!(log.matches("redundant stacks").count() < 20, "{}", log.matches("redundant stacks").count());
+    let records = world.place.log().matches("redundant stacks").count();
+    assert!((1..20).contains(&records), "{records}");
 
     let mediator = world.attach_mediator(&label("SECRET"));
     let counters = |n: u64| MediatorToSessiond::Report((0..200).map(|o| (format!("{n} {o}"), n)).collect());
