@@ -389,3 +389,18 @@ fn a_kept_checkpoint_is_found_wherever_its_line_is_and_another_signers_says_noth
     let report = verifier.finish(None);
     assert!(report.is_sound() && !report.statement.iter().any(|said| said.contains("kept elsewhere")));
 }
+
+#[test]
+fn a_log_that_has_just_begun_is_sound_and_says_what_is_still_to_come() {
+    let begun = &log()[..3];
+    for key in [Some(first()), None] {
+        let report = verify(begun, key, None);
+        assert!(report.is_sound() && report.signed == 0, "{report:?}");
+        let said = report.statement.join(" ");
+        assert!(said.contains("The signer has signed no checkpoint yet"), "{said}");
+        assert!(
+            said.contains("signed within two minutes") && !said.contains("No checkpoint holds"),
+            "{said}"
+        );
+    }
+}

@@ -59,6 +59,10 @@ fn a_session_that_an_operator_of_another_server_has_ended_there_stays_so() {
     let there = || two.status("second-run")["sessions"].as_array().map_or(0, Vec::len);
     let shown = two.status("second-run")["sessions"][0]["id"].as_str().expect("a name").to_owned();
     world.levee(&["session", "end", &shown, "--run", &second]).ok();
+    let log = world
+        .levee(&["audit", "show", "--action", "end", "--state", &text(&world.path("second-state"))])
+        .ok();
+    assert!(log.lines().any(|line| line.contains(&shown) && line.contains("ended by an operator")), "{log}");
     let stays = |after: &str| {
         let until = Instant::now() + Duration::from_secs(10);
         while Instant::now() < until {
