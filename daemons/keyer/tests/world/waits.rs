@@ -4,6 +4,8 @@ use super::*;
 
 /// Sessions that get their keys, before somebody does something and meanwhile.
 pub const SESSIONS: u8 = 20;
+/// Usually it is some hundredth of a second. Who has to wait for room among strangers waits longer than this.
+const SOON: Duration = Duration::from_secs(5);
 
 /// The next keys that a vault gets; what it loses is of sessions before.
 fn installed(vault: &Channel) {
@@ -25,7 +27,11 @@ pub fn waits(pair: &Pair, first: u8) -> Vec<Duration> {
         installed(&pair.at_workstation);
         loop {
             match pair.workstation.said() {
-                FromKeyer::Completed(of) if of == session(number) => return began.elapsed(),
+                FromKeyer::Completed(of) if of == session(number) => {
+                    let waited = began.elapsed();
+                    assert!(waited < SOON, "session {number}: {waited:?}");
+                    return waited;
+                }
                 FromKeyer::Failed { reason, .. } => panic!("session {number}: {reason}"),
                 _ => {}
             }
