@@ -14,7 +14,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod place;
 mod stores;
+
+use place::{PARTITIONS, STORES, alone};
 
 /// What a server keeps: show it, bring it to another site file, remove what is of no use any more
 #[derive(Debug, Args)]
@@ -80,10 +83,6 @@ struct Done {
 /// Labels, and what they are called from then on.
 type Places = Vec<(LabelName, LabelName)>;
 
-/// Where labels' stores are, in the state directory.
-const STORES: &str = "stores";
-/// Where those of partitions are: a directory for each label.
-const PARTITIONS: &str = "partitions";
 /// Ends the name of a label's own store.
 const OWN: &str = ".img";
 /// Behind the name of an image that a virtual machine has had as a disk: the host does not mount it, whatever it is called.
@@ -257,16 +256,6 @@ impl Parts {
         let (level, categories) = secrecy.split_once("//").unwrap_or((secrecy, ""));
         let categories = categories.split(',').filter(|c| !c.is_empty()).map(str::to_owned).collect();
         Self { level: level.to_owned(), categories, integrity: integrity.to_owned() }
-    }
-}
-
-/// That no server runs on this state: sessiond holds its store while one does.
-fn alone(state: &Path) -> Result<Option<File>, String> {
-    let path = state.join("sessiond/sessions.redb");
-    let Ok(file) = File::open(&path) else { return Ok(None) };
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(_) => Err(format!("{} is in use: `levee down` first", path.display())),
     }
 }
 

@@ -326,44 +326,52 @@ fn seconds(microseconds: Option<u64>) -> String {
     microseconds.map_or_else(|| "-".to_owned(), shown)
 }
 
+/// Ciphers, the preferred first.
+fn words(ciphers: &[Cipher]) -> String {
+    match ciphers {
+        [] => "-".to_owned(),
+        some => some.iter().map(|cipher| cipher.as_str()).collect::<Vec<_>>().join(" "),
+    }
+}
+
+impl LabelPlan {
+    fn row(&self) -> Vec<String> {
+        let then = if self.now != self.then { words(&self.then) } else { "the same".to_owned() };
+        let off = match self.off.as_slice() {
+            [] => "-".to_owned(),
+            off if self.restarts => format!("{} (every program at the label ends for it)", off.join(" ")),
+            off => off.join(" "),
+        };
+        let life = self.key_life_ms.map_or_else(|| "-".to_owned(), |life| format!("{} s", life / 1_000));
+        let rate = match self.interval_us {
+            Some(us) => format!("one in {us} us"),
+            None if self.aggfrag => "in AGGFRAG".to_owned(),
+            None => "-".to_owned(),
+        };
+        let exchanges = if self.exchanges_stay { "as now".to_owned() } else { self.exchanges.to_string() };
+        let vault = match (self.vault_stays, self.agree) {
+            (true, _) => "as now".to_owned(),
+            (false, true) => "two stacks instead".to_owned(),
+            (false, false) if self.workers > 1 => format!("another, of {} workers", self.workers),
+            (false, false) => "another".to_owned(),
+        };
+        vec![
+            self.label.clone(),
+            self.under.clone(),
+            words(&self.now),
+            then,
+            exchanges,
+            life,
+            rate,
+            vault,
+            off,
+        ]
+    }
+}
+
 impl Planned {
     fn render(&self) -> String {
-        let words = |ciphers: &[Cipher]| match ciphers {
-            [] => "-".to_owned(),
-            some => some.iter().map(|cipher| cipher.as_str()).collect::<Vec<_>>().join(" "),
-        };
-        let labels = self.labels.iter().map(|row| {
-            let then = if row.now != row.then { words(&row.then) } else { "the same".to_owned() };
-            let off = match row.off.as_slice() {
-                [] => "-".to_owned(),
-                off if row.restarts => format!("{} (every program at the label ends for it)", off.join(" ")),
-                off => off.join(" "),
-            };
-            let life = row.key_life_ms.map_or_else(|| "-".to_owned(), |life| format!("{} s", life / 1_000));
-            let rate = match row.interval_us {
-                Some(us) => format!("one in {us} us"),
-                None if row.aggfrag => "in AGGFRAG".to_owned(),
-                None => "-".to_owned(),
-            };
-            let exchanges = if row.exchanges_stay { "as now".to_owned() } else { row.exchanges.to_string() };
-            let vault = match (row.vault_stays, row.agree) {
-                (true, _) => "as now".to_owned(),
-                (false, true) => "two stacks instead".to_owned(),
-                (false, false) if row.workers > 1 => format!("another, of {} workers", row.workers),
-                (false, false) => "another".to_owned(),
-            };
-            vec![
-                row.label.clone(),
-                row.under.clone(),
-                words(&row.now),
-                then,
-                exchanges,
-                life,
-                rate,
-                vault,
-                off,
-            ]
-        });
+        let labels = self.labels.iter().map(LabelPlan::row);
         let sessions = self.sessions.iter().map(|row| {
             let outcome = match row.outcome {
                 Outcome::Stays => "stays as it is",

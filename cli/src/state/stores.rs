@@ -11,7 +11,7 @@ use clap::Args;
 use levee_policy::{LabelName, Site};
 use serde::Serialize;
 
-use super::{PARTITIONS, STORES, alone};
+use super::place::{PARTITIONS, STORES, alone};
 use crate::output::{self, shown, table};
 use crate::pin;
 use crate::site;

@@ -21,8 +21,6 @@ use super::vault::{self, AeadLibrary, Vault, overlap, ranges};
 use crate::label::{Label, Range};
 use crate::names::{HostName, LabelName, PostureName, ServiceName, UserName};
 
-mod floor;
-
 /// The most postures of a site.
 const MOST: usize = 16;
 /// How long workstations have to follow, unless the site says otherwise.
@@ -193,6 +191,43 @@ impl Posture {
         self.layered.as_ref().is_none_or(|hosts| hosts.contains(host))
     }
 
+    /// Whether at this label no posture before it in the file counts, nor the default.
+    pub fn is_floor_of(&self, label: &Label) -> bool {
+        self.floor.iter().any(|range| range.contains(label))
+    }
+
+    /// The labels of which it is the floor.
+    pub fn floor(&self) -> &[Range] {
+        &self.floor
+    }
+
+    /// The first key in which another asks for less than this one. Which library seals, how long a vault looks and how many workers it has
+    /// is no matter of more or less.
+    fn asked_less_by(&self, other: &Self) -> Option<&'static str> {
+        fn within<T: PartialEq>(own: Option<&[T]>, other: Option<&[T]>) -> bool {
+            own.is_none_or(|own| other.is_some_and(|other| other.iter().all(|one| own.contains(one))))
+        }
+        fn among<T: Ord>(own: &Option<BTreeSet<T>>, other: &Option<BTreeSet<T>>) -> bool {
+            own.as_ref().is_none_or(|own| other.as_ref().is_some_and(|other| other.is_subset(own)))
+        }
+        let as_short = self.key_life.is_none_or(|own| other.key_life.is_some_and(|other| other <= own));
+        let holds = [
+            ("ciphers", within(self.ciphers(), other.ciphers())),
+            ("exchanges", within(self.exchanges(), other.exchanges())),
+            ("ml-kem", other.ml_kem || !self.ml_kem),
+            ("key-life", as_short),
+            ("constant-rate", other.constant || !self.constant),
+            // At a constant rate packets go so, too.
+            ("aggfrag", other.aggfrag || other.constant || !self.aggfrag),
+            ("agree", other.agree || !self.agree),
+            ("people", among(&self.people, &other.people)),
+            ("hosts", among(&self.hosts, &other.hosts)),
+            ("layers", among(&self.layered, &other.layered)),
+            ("services", among(&self.services, &other.services)),
+        ];
+        holds.into_iter().find(|(_, holds)| !holds).map(|(key, _)| key)
+    }
+
     /// What it does to those whom it does not admit, as what follows its name.
     pub fn refusal(&self, user: &UserName, host: &HostName, label: &LabelName) -> String {
         if std::ptr::eq(self, Self::in_doubt()) {
@@ -233,7 +268,7 @@ pub(super) fn read(
             let what = format!("there are more than {MOST} postures");
             reader.problem(ProblemKind::OutOfBounds, &keys.span(), what, "remove some");
         }
-        floor::fits(reader, keys, one, read.get(..number).unwrap_or_default());
+        fits_floors(reader, keys, one, read.get(..number).unwrap_or_default());
         if let Some(vault) = vault {
             fits(reader, keys, one, vault, protections);
         }
@@ -294,7 +329,7 @@ fn posture(
     };
     let labels: Option<Vec<Range>> =
         labels?.map(|ranges| ranges.into_iter().map(|range| range.value).collect());
-    let floor = floor::read(reader, keys, draft, labels.as_deref())?;
+    let floor = floor(reader, keys, draft, labels.as_deref())?;
     let (people, hosts, layered, services) = (people?, hosts?, layered?, services?);
     let (name, ciphers, exchanges, ml_kem) = (name?, ciphers?, exchanges?, ml_kem?);
     let (key_life, constant, aggfrag, agree) = (key_life?, constant?, aggfrag?, agree?);
@@ -320,6 +355,46 @@ fn posture(
         workers,
         follow,
     })
+}
+
+/// The labels of which a posture is the floor, each one that it is for.
+fn floor(
+    reader: &mut Reader<'_>,
+    keys: &Table<'_>,
+    draft: &Draft,
+    labels: Option<&[Range]>,
+) -> Option<Vec<Range>> {
+    if keys.get("floor").is_none() {
+        return Some(Vec::new());
+    }
+    let read = ranges(reader, keys, "floor", draft.vocabulary.as_ref())?;
+    for range in &read {
+        let is_own = labels.is_none_or(|own| own.iter().any(|own| own.includes(&range.value)));
+        if !is_own {
+            let what = "the posture is to be the floor of labels that it is not for";
+            let remedy = "write them in its `labels` as well, or take them out of `floor`";
+            reader.problem(ProblemKind::OutOfBounds, &range.span, what, remedy);
+        }
+    }
+    Some(read.into_iter().map(|range| range.value).collect())
+}
+
+/// Nothing that an operator can set is less than a floor: a posture that stands after one asks for as much.
+fn fits_floors(reader: &mut Reader<'_>, keys: &Table<'_>, posture: &Posture, before: &[Posture]) {
+    let floors = before.iter().filter(|one| overlap(&one.floor, posture.labels.as_deref()));
+    for floor in floors {
+        if let Some(key) = floor.asked_less_by(posture) {
+            let what = format!(
+                "`{}` stands after `{}`, the floor of labels of it, and its `{key}` asks for less",
+                posture.name, floor.name
+            );
+            let remedy = format!(
+                "give it a `{key}` that asks for as much as that of `{0}`, put it before `{0}`, or give it `labels` without these",
+                floor.name
+            );
+            reader.problem(ProblemKind::Overlap, &keys.span(), what, remedy);
+        }
+    }
 }
 
 /// Its name, which is not that of what is in force where none is.

@@ -192,8 +192,7 @@ impl Server {
     }
 
     /// Starts again whoever has other keys than these, but for who has them.
-    fn go_on_with(&mut self, now: Enrolled, has: impl Into<Option<Role>>) -> Result<(), Fatal> {
-        let has_them = has.into();
+    fn go_on_with(&mut self, now: Enrolled, has_them: Option<Role>) -> Result<(), Fatal> {
         let changed: Vec<_> = self.enrolled.changed(&now).collect();
         self.renewal.refused = None;
         if changed.is_empty() {
@@ -202,15 +201,10 @@ impl Server {
         let roles =
             self.standing().into_iter().filter(|role| changed.iter().any(|(_, has, _)| has.contains(role)));
         let roles: Vec<Role> = roles.filter(|role| Some(*role) != has_them).collect();
-        let before = std::mem::take(&mut self.enrolled);
-        let pairs = now.0.into_iter().zip(before.0);
-        let mut merged = Enrolled::default();
-        merged.0.iter_mut().zip(pairs).for_each(|(text, (now, before))| *text = now.or(before));
-        self.enrolled = merged;
-        roles
-            .iter()
-            .filter_map(|role| self.processes.remove(&Key::of(*role)))
-            .for_each(|process| process.reap());
+        self.enrolled.0.iter_mut().zip(now.0).for_each(|(text, now)| *text = now.or(text.take()));
+        for process in roles.iter().filter_map(|role| self.processes.remove(&Key::of(*role))) {
+            process.reap();
+        }
         for role in &roles {
             self.start_standing_or_rest(*role)?;
         }
@@ -284,7 +278,7 @@ impl Server {
     /// As [`Server::renew`].
     pub(super) fn signer_ready(&mut self) -> Result<(), Fatal> {
         let Some(now) = self.renewal.ahead.take() else { return Ok(()) };
-        self.go_on_with(now, Role::Signer)
+        self.go_on_with(now, Some(Role::Signer))
     }
 
     /// Has in the audit log what `levee enrol rotate` has done since it was last asked.
