@@ -199,24 +199,34 @@ fn a_vault_that_does_not_close_is_killed_and_only_then_is_the_logout_acknowledge
 
 #[test]
 fn a_vault_whose_answer_waits_unread_while_sessiond_is_held_up_is_not_killed() {
+    // On a busy host the vault's second may be over before sessiond is held up: that says nothing.
+    let mut tries = (0..5).filter_map(|_| held_up());
+    let trace = tries.next().expect("a host that is less busy");
+    assert!(!trace.iter().any(|line| line == "kill SECRET"), "{trace:#?}");
+}
+
+/// What becomes of a vault that has answered while sessiond was held up; none where that began too late.
+fn held_up() -> Option<Vec<String>> {
     use rustix::process::{Signal, kill_process};
     let world = World::start(Site::new());
     let (client, other) = (world.connect("ws1"), world.connect("ws2"));
     client.sign_on("ada", ADA);
     client.open("SECRET");
     world.shared(|shared| shared.faults.vaults_close_later = true);
+    let begun = Instant::now();
     client.ask(Request::Logout);
     world.until("the vault is asked", |shared| !shared.closing.is_empty());
     // As a disk does that takes longer for a record. Somebody else is the first of whom it hears then.
     let signal = |signal| kill_process(world.child.pid, signal).unwrap();
     signal(Signal::STOP);
+    let in_time = begun.elapsed() < Duration::from_millis(700);
     other.ask(Request::Releases);
     world.shared(|shared| shared.faults.vaults_close_later = false);
     world.until("it has answered", |shared| shared.closing.is_empty());
     std::thread::sleep(Duration::from_millis(1_200));
     signal(Signal::CONT);
     assert!(matches!(client.next(), Some(Reply::LoggedOut)));
-    assert!(!world.trace().iter().any(|line| line == "kill SECRET"), "{:#?}", world.trace());
+    in_time.then(|| world.trace())
 }
 
 #[test]
