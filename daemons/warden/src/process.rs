@@ -166,8 +166,7 @@ impl Process {
         if !P::ROLES.contains(&start.key.role) {
             return Err(levee_sys::Error::invalid("start a process", "its role has other parts"));
         }
-        let (ours, theirs) =
-            start.key.role.channel().map_err(|e| levee_sys::Error::new("make channels", e))?;
+        let (ours, theirs) = start.key.role.channel().map_err(|e| levee_sys::Error::new("a channel", e))?;
         let most = match start.key.role {
             // What the warden has not got it cannot give; the mediator relays by what it has.
             Role::Mediator => getrlimit(Resource::Nofile).maximum.unwrap_or(RELAYING).min(RELAYING),

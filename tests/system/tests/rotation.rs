@@ -294,34 +294,64 @@ fn new_keys_that_the_signer_cannot_use_leave_everybody_the_old_ones_and_the_oper
     world.levee(&["audit", "verify", "--state", &state]).ok();
 }
 
-/// As `docs/book/src/keys.md` says. Each step makes the second tunnel anew, and the session goes on.
+/// As `docs/book/src/keys.md` says. Each step makes the second tunnel anew. A session goes on where the server's own key is another; a workstation takes what is
+/// new in its bundle when nobody is signed on.
 #[test]
-fn the_second_tunnels_authority_is_followed_by_another_under_a_session() {
+fn the_second_tunnels_authority_is_followed_by_another_on_a_running_server_and_workstation() {
     let site = SITE.replace("layers = [\"esp\"]", "layers = [\"esp\", \"quic\"]");
     assert_ne!(site, SITE);
     let world = World::up("layer-rotated", &site, &["ws1"]);
     let (file, state) = (text(&world.path("site.toml")), text(&world.path("state")));
-    let certificates =
-        |path: &str| fs::read_to_string(world.path(path)).expect("a file").matches("BEGIN CERT").count();
-    world.login("ws1", "ada").ok();
-    world.level("ws1", "UNCLASSIFIED").ok();
-    world.fetch("ws1", PAGE).ok();
-    let session = || world.status()["sessions"][0]["id"].clone();
-    let before = session();
-    for (what, believed) in [
-        (&["layer-authority"][..], 2),
-        (&["layer"], 2),
-        (&["layer", "ws1"], 2),
-        (&["layer-authority", "--finish"], 1),
-    ] {
+    let rotate = |what: &[&str]| {
         world.levee(&[&["enrol", "rotate", &file], what, &["--state", &state]].concat()).ok();
-        for run in ["run", "ws1-run"] {
-            world.levee(&["reload", "--run", &text(&world.path(run))]).ok();
-        }
-        assert_eq!(certificates("state/layer/authority.pem"), believed, "{what:?}");
-        let page = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
-        std::thread::sleep(Duration::from_secs(1));
-        eventually(Duration::from_secs(60), "the page comes again", page);
-        assert_eq!(session(), before, "{what:?}: the session goes on");
-    }
+    };
+    let reload = |run: &str| drop(world.levee(&["reload", "--run", &text(&world.path(run))]).ok());
+    let believed = || {
+        fs::read_to_string(world.path("state/layer/authority.pem"))
+            .expect("a file")
+            .matches("BEGIN CERT")
+            .count()
+    };
+    let eventually = |what: &str, is: &dyn Fn() -> bool| eventually(Duration::from_secs(60), what, is);
+    let renewals = || {
+        let log = fs::read_to_string(world.log("ws1")).expect("a log");
+        log.matches("goes on with the keys").count()
+    };
+    let page = || world.run("ws1", &["curl", "--silent", "--max-time", "2", PAGE]).status == 0;
+    let session = || {
+        eventually("signed on", &|| world.login("ws1", "ada").status == 0);
+        world.level("ws1", "UNCLASSIFIED").ok();
+        eventually("a page comes", &page);
+        world.status()["sessions"][0]["id"].clone()
+    };
+    let workstation = |times: usize| {
+        eventually("signed off", &|| {
+            world.tpe("ws1", &["logout"]);
+            world.status()["session_count"] == 0
+        });
+        reload("ws1-run");
+        eventually("the workstation has what is new", &|| renewals() == times);
+    };
+    session();
+    rotate(&["layer-authority"]);
+    assert_eq!(believed(), 2);
+    reload("run");
+    workstation(1);
+
+    // The server's key, under a session.
+    let before = session();
+    rotate(&["layer"]);
+    reload("run");
+    std::thread::sleep(Duration::from_secs(1));
+    eventually("the page comes again", &page);
+    assert_eq!(world.status()["sessions"][0]["id"], before, "the session goes on");
+
+    rotate(&["layer", "ws1"]);
+    workstation(2);
+    session();
+    rotate(&["layer-authority", "--finish"]);
+    assert_eq!(believed(), 1);
+    reload("run");
+    workstation(3);
+    session();
 }
