@@ -106,8 +106,10 @@ enum Tunnel {
 /// The public half of a bundle: it is another when the host was enrolled anew, or its PPK is.
 fn certificates(bundle: &std::path::Path) -> std::io::Result<Vec<u8>> {
     let mut all = Vec::new();
-    for name in ["chain.pem", "ike-chain.pem", "authority.pem"] {
-        all.extend(std::fs::read(bundle.join(name))?);
+    for name in ["chain.pem", "ike-chain.pem", "authority.pem", "layer/chain.pem", "layer/authority.pem"] {
+        let read = std::fs::read(bundle.join(name));
+        // Not every site has two layers.
+        all.extend(if name.starts_with("layer") { there(read)?.unwrap_or_default() } else { read? });
     }
     all.extend(said(bundle)?.iter().flat_map(|id| id.as_str().bytes()));
     Ok(all)
@@ -364,9 +366,7 @@ impl Workstation {
             self.renewal = false;
             log!("the bundle was enrolled anew: its keys and certificates count from the next start");
         } else if self.renewal {
-            log!(
-                "the bundle was enrolled anew: its keys and certificates count as soon as nobody is signed on"
-            );
+            log!("the bundle was enrolled anew: its keys and certificates count once nobody is signed on");
         }
         let list = self.options.config.join(state::WORKSTATION_REVOCATIONS);
         let to: [(Role, standing::Revoking); 2] = [
