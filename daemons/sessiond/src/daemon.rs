@@ -308,7 +308,7 @@ impl Daemon {
         self.proofs = 0;
         let began = self.clock.now();
         let ready = self.events.wait(limit)?;
-        let (seen, times) = (ready.len(), [began, self.clock.now()]);
+        let seen = ready.len();
         for (source, can) in ready {
             match source {
                 Source::Warden => {
@@ -336,7 +336,7 @@ impl Daemon {
         if self.away.due().is_zero() {
             self.still_here();
         }
-        if let Some(heard) = self.heard.turn(times, seen, self.events.count()) {
+        if let Some(heard) = self.heard.turn(began, seen, self.events.count()) {
             self.machine.handle(Event::Tick, heard);
         }
         self.federation(|machine, now| machine.tick(now));

@@ -27,14 +27,14 @@ impl Heard {
         self.has_more = true;
     }
 
-    /// A turn has seen to so many of so many descriptors; its wait began at one time and ended at the other. Up to when everybody has been
-    /// heard; `None` if somebody may wait since then.
-    pub(crate) fn turn(&mut self, [began, ended]: [Time; 2], seen: usize, all: usize) -> Option<Time> {
+    /// A turn whose wait began then has seen to so many of so many descriptors. Up to when everybody has been heard; `None` if somebody may wait
+    /// since then. That is never later than the wait's beginning, also where it ended and nobody had come: this process may have been held up
+    /// before it looked at the clock again.
+    pub(crate) fn turn(&mut self, began: Time, seen: usize, all: usize) -> Option<Time> {
         let has_more = std::mem::take(&mut self.has_more);
         if !has_more && seen < MOST_SEEN {
             *self = Self::default();
-            // What comes while it waits ends the wait.
-            return Some(if seen == 0 { ended } else { began });
+            return Some(began);
         }
         if self.turns == 0 {
             self.since = began;
@@ -56,14 +56,13 @@ mod tests {
     use super::*;
 
     fn turn(heard: &mut Heard, at: u64, seen: usize) -> Option<u64> {
-        let times = [at, at + 100].map(Time::from_millis);
-        heard.turn(times, seen, 700).map(Time::as_millis)
+        heard.turn(Time::from_millis(at), seen, 700).map(Time::as_millis)
     }
 
     #[test]
-    fn a_turn_in_which_somebody_came_has_heard_everybody_up_to_its_beginning() {
+    fn a_turn_has_heard_everybody_up_to_its_beginning_whether_or_not_somebody_came() {
         let mut heard = Heard::default();
-        assert_eq!(turn(&mut heard, 1_000, 0), Some(1_100));
+        assert_eq!(turn(&mut heard, 1_000, 0), Some(1_000));
         assert_eq!(turn(&mut heard, 2_000, MOST_SEEN - 1), Some(2_000));
     }
 
@@ -97,7 +96,7 @@ mod tests {
         for (at, seen) in [(500, 1), (600, 0)] {
             heard.may_have_more();
             assert_eq!(turn(&mut heard, at, MOST_SEEN), None);
-            assert_eq!(turn(&mut heard, at + 1, seen), Some(if seen == 0 { at + 101 } else { at + 1 }));
+            assert_eq!(turn(&mut heard, at + 1, seen), Some(at + 1));
         }
     }
 }
