@@ -346,7 +346,9 @@ fn the_second_tunnels_authority_is_followed_by_another_on_a_running_server_and_w
     eventually("the page comes again", &page);
     assert_eq!(world.status()["sessions"][0]["id"], before, "the session goes on");
 
-    rotate(&["layer", "ws1"]);
+    for host in ["ws1", "ws2"] {
+        rotate(&["layer", host]);
+    }
     workstation(2);
     session();
     rotate(&["layer-authority", "--finish"]);
