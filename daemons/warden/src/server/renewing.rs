@@ -1,5 +1,6 @@
 //! Keys that were made anew while the server runs: who has the old ones ends and is started again with the new ones, or, as sessiond, is told. That costs
-//! no session and no packet (as the death of any of them does not), and the audit log says what was rotated.
+//! no session and no packet (as the death of any of them does not), but where fsd is among them: without it the server's sessions end. The audit log
+//! says what was rotated.
 //!
 //! The old keys are nowhere but in the running signer: their files have been destroyed. So the new ones are first read by a signer that
 //! signs nothing ([`Trial`]). Those that it cannot use nobody goes on with.
