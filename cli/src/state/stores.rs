@@ -190,8 +190,8 @@ impl Remove {
         let mut said = String::new();
         for path in copies.iter().chain(own.iter().filter(|path| !is_copies(path))) {
             let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-            removed.map_err(|e| format!("{}: {e}; run this again", path.display()))?;
-            said.push_str(&format!("{} is removed\n", path.display()));
+            removed.map_err(|e| format!("{}: {e}; run this again", shown(&path.display().to_string())))?;
+            said.push_str(&format!("{} is removed\n", shown(&path.display().to_string())));
         }
         output::said(&said)?;
         Ok(ExitCode::SUCCESS)

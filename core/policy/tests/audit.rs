@@ -1,8 +1,8 @@
 //! The audit log: what sealing and checkpoints bring to light.
 
 use levee_policy::audit::{
-    Action, AuditKey, Body, Checkpoint, Event, FaultKind, Report, SealError, Sealer, Verdict, Verifier,
-    checkpoint_message, part_first, part_name,
+    Action, AuditKey, Body, Chain, Checkpoint, Event, FaultKind, Report, SealError, Sealer, Verdict,
+    Verifier, checkpoint_message, part_first, part_name,
 };
 
 fn event(object: &str) -> Event {
@@ -365,6 +365,17 @@ fn a_log_that_was_written_anew_or_cut_off_is_not_the_one_of_which_a_checkpoint_w
     assert!(verify(&anew, Some(first()), None).is_sound());
     let report = verify_with(&anew, &kept);
     assert_eq!(kinds(&report), [(10, FaultKind::WrongHash), (19, FaultKind::WrongHash)]);
+    // They sign for as many records of it, and have that kept, too: behind what is kept already, or before it where files are given so.
+    let chain = anew[..10].iter().fold(Chain::START, |chain, line| chain.with(&Chain::digest(line)));
+    let other = Checkpoint::kept(10, chain.hash, sign(&checkpoint_message(10, &chain.hash)));
+    let both = [&kept[..1], &[other]].concat();
+    for both in [both.clone(), both.into_iter().rev().collect()] {
+        let report = verify_with(&anew, &both);
+        assert!(
+            report.faults.iter().any(|fault| fault.what.contains("two checkpoints that differ")),
+            "{report:?}"
+        );
+    }
 }
 
 #[test]

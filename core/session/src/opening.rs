@@ -43,9 +43,14 @@ impl Sessions {
         if !self.keeps_pace(Paced::Change, &user, grant.audit(), now) {
             return self.refuse(client, RefusalKind::Unavailable, TOO_FAST);
         }
-        let first = match self.first_at(&user, &label, grant.audit()) {
+        let first = match self.first_at(&user, &label) {
             Ok(first) => first,
-            Err(why) => return self.refuse(client, RefusalKind::Unavailable, &why),
+            Err(reason) => {
+                let event = grant.audit().clone();
+                let denied = Entry { verdict: Verdict::Denied, reason: reason.clone(), ..event };
+                self.say(Output::Audit(denied));
+                return self.refuse(client, RefusalKind::Unavailable, &reason);
+            }
         };
         let fresh = !self.sessions.contains_key(&id);
         let owner = (user.clone(), device.clone());
@@ -95,16 +100,18 @@ impl Sessions {
             return;
         }
         let Some(Busy::Opening(Opening::Recording(granted, _, stored))) = path.busy.take() else { return };
+        self.first_recorded(&granted.record.label, durable);
         if !durable {
             self.pools.put_back(&granted.record.label, &granted.record.inner);
             self.leave_label(&granted.record, now);
-            self.is_not_first(&granted.record.label);
             return self.refuse(client, RefusalKind::Unavailable, NOT_RECORDED);
         }
         match self.by_device.get(&granted.record.device).copied() {
             Some(old) if !stored => self.prepare(client, old, granted, now),
             Some(old) => {
-                path.busy = Some(Busy::Opening(Opening::Replacing(granted, stored)));
+                if let Some(path) = self.clients.get_mut(&client) {
+                    path.busy = Some(Busy::Opening(Opening::Replacing(granted, stored)));
+                }
                 self.close(old, "change of level", Some(Waiter::Replace(client)), now);
             }
             None => self.open_or_store(client, granted, stored, now),

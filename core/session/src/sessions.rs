@@ -5,6 +5,7 @@ use crate::access::Accesses;
 use crate::address::Pools;
 use crate::delay::Delays;
 use crate::event::*;
+use crate::firsts::First;
 use crate::pace::Pace;
 use crate::posture::Postures;
 use crate::releasing::{Held, MayPass};
@@ -97,7 +98,7 @@ pub struct Sessions {
     pub(crate) postures: Postures,
     pub(crate) accesses: Accesses,
     /// Who was the first at a label.
-    pub(crate) firsts: BTreeMap<LabelName, UserName>,
+    pub(crate) firsts: BTreeMap<LabelName, First>,
     /// Messages of guards that wait for people.
     pub(crate) held: BTreeMap<ReleaseId, Held>,
     /// What they have released, and waits at its guard until so much may pass.

@@ -212,6 +212,11 @@ impl Sessions {
         now: Time,
     ) -> Result<(), &'static str> {
         const DOWN: &str = "its label's vault is not up";
+        let mut first = None;
+        if let Some(Session { record, shared: Sharing::Theirs(..), .. }) = self.sessions.get(&id) {
+            let many = "nobody has been at its label here, and its person was the first at as many as the site allows";
+            first = self.first_at(&record.user, &record.label).map_err(|_| many)?;
+        }
         let session = self.sessions.get_mut(&id).ok_or("it has no session")?;
         let Sharing::Theirs(_, tickets) = &mut session.shared else { return Err(DOWN) };
         if tickets.len() >= TICKETS {
@@ -220,6 +225,10 @@ impl Sessions {
         tickets.push((ticket, grant));
         let label = session.record.label.clone();
         let placed = self.used_labels.get(&label).is_some_and(|used| used.sessions.contains(&id));
+        if let Some(change) = first {
+            self.is_first(Some(&change));
+            self.commit(Purpose::Nothing, vec![], vec![change]);
+        }
         if !placed && self.use_label(&label, id) {
             self.tell_vault(id, now);
         }

@@ -86,3 +86,14 @@ fn what_could_not_be_recorded_counts_for_nothing_and_is_recorded_the_next_time()
     assert!(opens(&mut server, "ada", LABELS[1], 6));
     assert!(!opens(&mut server, "ada", LABELS[2], 7));
 }
+
+#[test]
+fn a_disk_that_takes_nothing_gives_nobody_their_share_back() {
+    let [one, two, three, _] = LABELS;
+    let mut server = self::server(&[(one, "ada"), (two, "ada")]);
+    // Another's session there is not recorded: that ada was the first there is, and stays.
+    for number in 1..4 {
+        ask(&mut server, "mia", one, number, false);
+    }
+    assert!(!opens(&mut server, "ada", three, 4));
+}

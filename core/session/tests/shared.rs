@@ -206,7 +206,25 @@ fn a_session_of_another_server_starts_its_label_here_when_keys_are_wanted_and_go
     assert!(!has(&said, over), "its vault has it still: {said:?}");
     let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
     assert!(has(&said, over) && !has(&said, |output| matches!(output, Output::Withdraw(_))), "{said:?}");
-    assert_eq!(server.stored, [], "this server never had it");
+    // This server never had it, but the label's store for its person's sake.
+    assert!(matches!(&server.stored[..], [Change::First(..)]), "{:?}", server.stored);
+}
+
+#[test]
+fn where_nobody_was_a_person_of_another_server_is_the_first_at_as_many_labels_as_one_of_this_one() {
+    let site = SITE.replace("first-labels = 128", "first-labels = 1");
+    assert_ne!(site, SITE);
+    let other = "CONFIDENTIAL";
+    let keys = |was_first: &str| {
+        let mut server = Server::at(&site, vec![]);
+        server.machine.remember_firsts([(was_first.parse().unwrap(), "ada".parse().unwrap())]);
+        server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
+        server.wanted(1, ALL)
+    };
+    assert!(matches!(keys(LABEL)[..], [Output::Need(_)]), "she was the first there herself");
+    let said = keys(other);
+    assert!(has(&said, |output| matches!(output, Output::Keys(1, None))), "{said:?}");
+    assert!(!has(&said, |output| matches!(output, Output::Need(_))), "{said:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Finds what was altered, is missing, stands elsewhere or was cut off, and says what the rest proves.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use serde::Serialize;
@@ -91,6 +91,8 @@ pub struct Verifier<F> {
     signed: u64,
     /// What was kept elsewhere: how many records, and the running hash after them.
     kept: BTreeMap<u64, Hash>,
+    /// Of so many records two are kept that differ.
+    contradicted: BTreeSet<u64>,
     faults: Vec<Fault>,
 }
 
@@ -112,6 +114,7 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
             checkpoints: 0,
             signed: 0,
             kept: BTreeMap::new(),
+            contradicted: BTreeSet::new(),
             faults: Vec::new(),
         }
     }
@@ -120,8 +123,9 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
     pub fn keep(&mut self, checkpoint: &Checkpoint) -> bool {
         let message = checkpoint_message(checkpoint.count, &checkpoint.hash);
         let is_own = (self.check)(&message, &checkpoint.signature.0);
-        if is_own {
-            self.kept.insert(checkpoint.count, checkpoint.hash);
+        // The first that is kept stands: who has the signer's key later can only add to what is elsewhere.
+        if is_own && *self.kept.entry(checkpoint.count).or_insert(checkpoint.hash) != checkpoint.hash {
+            self.contradicted.insert(checkpoint.count);
         }
         is_own
     }
@@ -147,6 +151,12 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
     /// Ends the log. `expected` is how many records there should be at least, from elsewhere: the
     /// logging process's own state, or a checkpoint kept apart.
     pub fn finish(mut self, expected: Option<u64>) -> Report {
+        for count in std::mem::take(&mut self.contradicted) {
+            let what = format!(
+                "of the first {count} records two checkpoints that differ were kept elsewhere: the log was written anew"
+            );
+            self.fault(FaultKind::WrongHash, what);
+        }
         let kept = self.kept.keys().next_back().copied();
         let expected = expected.max(kept);
         if let Some(expected) = expected.filter(|expected| *expected > self.next) {
