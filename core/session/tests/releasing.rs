@@ -24,8 +24,8 @@ fn site() -> Site {
     let host = "[[host]]\nname = \"ws3\"\naccreditation = \"UNCLASSIFIED..SECRET\"\n";
     let guard = "[[channel]]\nname = \"down\"\nkind = \"guard\"\nfrom = \"high\"\nto = \"low\"\nfilter = \"filter\"\nmessages = \"10 in 60s\"\n";
     let release = "release = [\"ada\", \"mia\"]\nrelease-within = \"60s\"\n";
-    let postures =
-        "[[posture]]\nname = \"few\"\npeople = [\"mia\"]\n[[posture]]\nname = \"desk\"\nhosts = [\"ws2\"]\n";
+    let postures = "[[posture]]\nname = \"few\"\npeople = [\"mia\"]\n[[posture]]\nname = \"desk\"\nhosts = [\"ws2\"]\n\
+         [[posture]]\nname = \"both\"\npeople = [\"ada\", \"mia\"]\n";
     Site::parse(&format!("{small}\n{host}{parts}{low}{guard}{release}{postures}")).unwrap()
 }
 
@@ -346,6 +346,35 @@ fn what_two_have_released_passes_no_more_once_the_word_of_one_counts_no_more_and
         through.said.clear();
         through.hear(event);
         assert!(!through.has_refused());
+    }
+}
+
+#[test]
+fn nothing_that_others_do_holds_back_what_two_have_released_or_says_that_it_has_passed() {
+    let released = || {
+        let mut server = both();
+        server.offer(b"tide");
+        server.says(1, Consent::Pass);
+        assert_eq!(server.says(2, Consent::Pass), Reply::Released(Released::Passes));
+        server.said.clear();
+        server
+    };
+    let what = Placed::everywhere("both".parse().unwrap());
+    for event in [
+        Event::Disable(OperatorId(1), "ugo".parse().unwrap(), true),
+        Event::Revoked("ws3".parse().unwrap()),
+        Event::Unproved("ws3".parse().unwrap()),
+        Event::Posture(OperatorId(1), Wish { what, lasting: None, reason: "a drill".into() }),
+    ] {
+        let mut server = released();
+        server.hear(event.clone());
+        assert!(!server.has_refused(), "{event:?}");
+    }
+    for (channel, ticket) in [("down", TICKET + 1), ("other", TICKET)] {
+        let mut server = released();
+        server.hear(Event::Settled { channel: channel.parse().unwrap(), ticket });
+        server.hear(withdrawn().remove(0));
+        assert!(server.has_refused(), "{channel} {ticket}");
     }
 }
 

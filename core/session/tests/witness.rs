@@ -46,6 +46,20 @@ fn what_a_server_says_of_its_log_is_kept_by_each_other_once_and_the_next_after_a
     let mut next = kept(&mut site, Duration::from_secs(120));
     next.sort();
     assert_eq!(next, [at("three.example", ONE, 29), at(TWO, ONE, 29)]);
+    // To the millisecond when it may be.
+    let begun = site.now;
+    site.one().signed(signed(30));
+    while !site.said.iter().any(|(_, said)| matches!(said, Said::Witness(_, signed) if signed.count == 30)) {
+        site.turn();
+        assert!(site.now < begun.after(Duration::from_secs(400)));
+    }
+    let first = site.now;
+    site.one().signed(signed(31));
+    while !site.said.iter().any(|(_, said)| matches!(said, Said::Witness(_, signed) if signed.count == 31)) {
+        site.turn();
+        assert!(site.now < first.after(Duration::from_secs(400)));
+    }
+    assert_eq!(site.now.since(first), Duration::from_secs(300));
     // Each has its own time: another's is kept at once.
     site.machines[1].1.signed(signed(40));
     let mut other = kept(&mut site, Duration::from_secs(20));

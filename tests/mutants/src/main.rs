@@ -91,7 +91,11 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
             eprintln!("{} of {} tried, {lived} lived", number + 1, all.len());
         }
     }
-    println!("{}, {equal} known to change nothing", tree.table(lived));
+    match arguments.since {
+        // What no commit has touched is no part of it.
+        Some(_) => println!("{} that compile, {lived} lived, {equal} known to change nothing", all.len()),
+        None => println!("{}, {equal} known to change nothing", tree.table(lived)),
+    }
     Ok(lived == 0)
 }
 
