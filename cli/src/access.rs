@@ -58,7 +58,7 @@ impl Access {
 
 /// The label that a person means, typed in any case and order of categories.
 fn label(text: &str, which: &Which) -> Result<LabelName, String> {
-    LabelName::new(text).map(|label| which.typed(label)).map_err(|e| format!("{}: {e}", output::shown(text)))
+    which.typed(LabelName::new(text).map_err(|e| format!("{}: {e}", output::shown(text)))?)
 }
 
 impl Change {

@@ -79,7 +79,7 @@ impl Exec {
             return Err(format!("a command has at most {words} words and {octets} octets"));
         }
         let (which, label) = (self.which, self.label);
-        let label = which.typed(label);
+        let label = which.typed(label)?;
         let mut log = Followed::from_now(log::directory(self.state, Some(&label))?);
         let asked = which.begin(&Command::Enter(label, what))?;
         let source = match asked.next()? {
@@ -108,10 +108,21 @@ impl Exec {
         }
         match asked.join().map_err(|_| "the question failed".to_owned())?? {
             Answer::Exited(status) => Ok(ExitCode::from(status)),
-            Answer::Failed(why) => Err(shown(&why)),
+            Answer::Failed(why) => Err(not_run(&why)),
             _ => Err(OTHER.to_owned()),
         }
     }
+}
+
+/// Why a program was not run; where it is not there, what is.
+fn not_run(why: &str) -> String {
+    let there = match io::Error::from(rustix::io::Errno::NOENT).to_string().split(" (").next() {
+        Some(missing) if why.contains(missing) => {
+            "; at a label there is what its services need: `software` of a service brings more (site.toml(5))"
+        }
+        _ => "",
+    };
+    format!("{}{there}", shown(why))
 }
 
 impl Put {
@@ -121,7 +132,7 @@ impl Put {
     }
 
     fn put(mut self) -> Result<ExitCode, String> {
-        self.label = self.which.typed(self.label);
+        self.label = self.which.typed(self.label)?;
         // The label's services and its copies are to read it, whatever this shell says.
         rustix::process::umask(Mode::from_raw_mode(0o022));
         let names = names(&self.path)?;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use levee_policy::{DomainName, HostName, Site, SiteName, UserName};
+use levee_policy::{DomainName, HostName, Site, SiteName, UserName, Vocabulary, VocabularyError};
 
 use crate::enrolment;
 use crate::output;
@@ -35,6 +35,9 @@ pub struct Init {
     /// The levels, lowest first [UNCLASSIFIED,SECRET]
     #[arg(long, value_delimiter = ',')]
     levels: Vec<String>,
+    /// What is kept apart within a level, such as MED,NATO; `none` for nothing [none]
+    #[arg(long, value_delimiter = ',')]
+    categories: Vec<String>,
     /// The people, each cleared for all levels until you narrow it
     #[arg(long, value_delimiter = ',')]
     people: Vec<String>,
@@ -55,6 +58,7 @@ struct Answers {
     server: String,
     address: IpAddr,
     levels: Vec<String>,
+    categories: Vec<String>,
     people: Vec<String>,
     workstations: Vec<String>,
 }
@@ -80,7 +84,7 @@ impl Init {
                 file.display()
             ));
         }
-        let answers = self.answers()?;
+        let answers = self.answers(asks)?;
         let enrol = enrol || (asks && agreed()?);
         let text = answers.site();
         // Whatever was answered: no file is written that is not sound.
@@ -104,7 +108,7 @@ impl Init {
         output::said(&answers.next_steps(&file, &state, enrol))
     }
 
-    fn answers(self) -> Result<Answers, String> {
+    fn answers(self, asks: bool) -> Result<Answers, String> {
         let name = asked(self.name, "The site's name", Some("harbour"), fits::<SiteName>)?;
         let usual = format!("server.{name}.example");
         let server = asked(self.server, "The server's DNS name", Some(&usual), fits::<DomainName>)?;
@@ -115,12 +119,17 @@ impl Init {
                 said.parse().map_err(|_| format!("`{}` is no IPv4 or IPv6 address", output::shown(said)))
             })?,
         };
+        let levels = "The levels, lowest first";
+        let levels = listed(self.levels, levels, "UNCLASSIFIED,SECRET", |levels| vocabulary(levels, &[]))?;
+        let categories = "Categories, such as MED,NATO";
+        // They are not asked for where everything else is given.
+        let given = if asks || !self.categories.is_empty() { self.categories } else { vec![NONE.to_owned()] };
+        let categories = listed(given, categories, NONE, |said| vocabulary(&levels, &some(said.to_vec())))?;
         Ok(Answers {
-            levels: listed(self.levels, "The levels, lowest first", "UNCLASSIFIED,SECRET", |_| Ok(()))?,
-            people: listed(self.people, "The people", "ada", |one| fits::<UserName>(one).map(drop))?,
-            workstations: listed(self.workstations, "The workstations", "ws1", |one| {
-                fits::<HostName>(one).map(drop)
-            })?,
+            categories: some(categories),
+            levels,
+            people: listed(self.people, "The people", "ada", each::<UserName>)?,
+            workstations: listed(self.workstations, "The workstations", "ws1", each::<HostName>)?,
             name,
             server,
             address,
@@ -137,6 +146,29 @@ fn agreed() -> Result<bool, String> {
         "no" | "n" => Ok(false),
         _ => Err(format!("`{}` is neither yes nor no", output::shown(said))),
     })
+}
+
+/// Of a list that has nothing in it.
+const NONE: &str = "none";
+
+/// What a list has in it.
+fn some(mut items: Vec<String>) -> Vec<String> {
+    items.retain(|one| one != NONE);
+    items
+}
+
+/// Levels and categories of which labels can be made.
+fn vocabulary(levels: &[String], categories: &[String]) -> Result<(), String> {
+    let made = Vocabulary::new(levels.to_vec(), categories.to_vec(), Vec::new(), Vec::new());
+    let told = |wrong: Vec<VocabularyError>| {
+        wrong.iter().map(|one| output::shown(&one.to_string()).to_string()).collect::<Vec<_>>()
+    };
+    made.map(drop).map_err(|wrong| told(wrong).join("\n"))
+}
+
+/// Names that are such.
+fn each<T: FromStr<Err: Display>>(said: &[String]) -> Result<(), String> {
+    said.iter().try_for_each(|one| fits::<T>(one).map(drop))
 }
 
 /// A name that is one.
@@ -186,12 +218,13 @@ fn listed(
     given: Vec<String>,
     question: &str,
     default: &str,
-    fits: impl Fn(&str) -> Result<(), String>,
+    fit: impl Fn(&[String]) -> Result<(), String>,
 ) -> Result<Vec<String>, String> {
     let given = if given.is_empty() { None } else { Some(given.join(",")) };
     asked(given, question, Some(default), |said| {
         let items = said.split(',').map(str::trim).filter(|item| !item.is_empty());
-        items.map(|item| fits(item).map(|()| item.to_owned())).collect()
+        let items: Vec<String> = items.map(str::to_owned).collect();
+        fit(&items).map(|()| items)
     })
 }
 
@@ -201,10 +234,19 @@ fn quoted(text: &str) -> String {
 }
 
 impl Answers {
+    /// The highest level, with every category.
+    fn highest(&self) -> Option<String> {
+        let level = self.levels.last()?;
+        Some(match self.categories.is_empty() {
+            true => level.clone(),
+            false => format!("{level}//{}", self.categories.join(",")),
+        })
+    }
+
     fn site(&self) -> String {
         let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
         let first = self.levels.first().map_or("", String::as_str);
-        let range = match self.levels.last() {
+        let range = match self.highest() {
             Some(last) if last != first => format!("{first}..{last}"),
             _ => first.to_owned(),
         };
@@ -229,7 +271,7 @@ impl Answers {
             "# A levee site. `levee check` says whether it is sound, `levee check --explain KEY` what a key means.\n\
              # What is read at the start counts until the next: after a change, `levee down` and `levee up`.\n\n\
              [site]\nname = {name}\n\n\
-             [labels]\nlevels = [{levels}] # lowest first\ncategories = [] # what is kept apart within a level, such as \"MED\": a label is then SECRET//MED\n\n\
+             [labels]\nlevels = [{levels}] # lowest first\ncategories = [{categories}] # what is kept apart within a level, such as \"MED\": a label is then SECRET//MED\n\n\
              [server]\nname = {server} # in its certificate\naddresses = [{address}] # where workstations find it\n\
              inner-address = \"{inner}.0.1\" # at every label, the services of that label answer here\n\
              inner-pool = \"{inner}.1.0/24\" # sessions' own addresses\n\
@@ -241,6 +283,7 @@ impl Answers {
              program = \"nginx\"\nuploads = true\n",
             name = quoted(&self.name),
             levels = list(&self.levels),
+            categories = list(&self.categories),
             server = quoted(&self.server),
             bare = self.server,
             address = quoted(&self.address.to_string()),
@@ -306,6 +349,7 @@ mod tests {
             server: "mls.quay.example".into(),
             address: "10.80.3.1".parse().unwrap(),
             levels: vec!["LOW".into(), "MID".into(), "HIGH".into()],
+            categories: Vec::new(),
             people: vec!["ada".into(), "mia".into()],
             workstations: vec!["ws1".into()],
         }
@@ -319,6 +363,13 @@ mod tests {
         assert_eq!(site.session_labels(&ada, &ws1, 10).unwrap().len(), 3);
         let one = Answers { levels: vec!["ONE".into()], ..answers() };
         assert!(Site::parse(&one.site()).is_ok());
+        let apart = Answers { categories: vec!["MED".into(), "NATO".into()], ..answers() };
+        let site = Site::parse(&apart.site()).unwrap();
+        assert_eq!(
+            site.session_labels(&ada, &ws1, 100).unwrap().len(),
+            12,
+            "each level with any of two categories"
+        );
         assert!(
             Site::parse(&Answers { address: "2001:db8::1".parse().unwrap(), ..answers() }.site()).is_ok()
         );
@@ -334,6 +385,7 @@ mod tests {
             server: Some("mls.quay.example".into()),
             address: Some("192.0.2.1".parse().unwrap()),
             levels: vec!["LOW".into()],
+            categories: Vec::new(),
             people: vec![name.into()],
             workstations: vec!["ws1".into()],
             enrol: false,

@@ -27,7 +27,7 @@ const LEVEE: [Section; 6] = [
             (
                 "--run, --state",
                 "Commands that ask a running server, or read what it has written, need no SITE: they find the only one of this host, or \
-                 the one that is said so.",
+                 the one that is said so. So does `levee why`, which goes by another file with --site.",
             ),
             ("LABEL", "In any case, with its categories in any order; in a site file as `[labels]` has it."),
         ],

@@ -42,13 +42,15 @@ impl Which {
     }
 
     /// The label that a person means by what they typed, at the server's site as its file is now.
-    pub fn typed(&self, label: LabelName) -> LabelName {
+    ///
+    /// # Errors
+    /// It is none, and what was probably meant.
+    pub fn typed(&self, label: LabelName) -> Result<LabelName, String> {
         let read = || crate::site::read(&Running::of(&self.run()?)?.config);
-        match read() {
-            Ok(site) => site.typed_name(label),
-            // The server says what is wrong.
-            Err(_) => label,
-        }
+        // Where there is nothing to go by, the server says what is wrong.
+        let Ok(site) = read() else { return Ok(label) };
+        let meant = site.vocabulary().parse_typed(label.as_str());
+        meant.map(|_| site.typed_name(label)).map_err(|e| format!("{}: {}", e.what, e.remedy))
     }
 
     /// Whether a server answers there.

@@ -60,7 +60,7 @@ fn asking(text: &str) -> String {
         let whole = match asked {
             Some((_, kind)) => {
                 let names = format!(
-                    ":{{compadd -- ${{(f)\"$(levee words {kind}{site} --start \"$PREFIX\" 2>/dev/null)\"}}}}'"
+                    ":{{compadd -M \"m\\:{{a-zA-Z}}={{A-Za-z}}\" -- ${{(f)\"$(levee words {kind}{site} --start \"$PREFIX\" 2>/dev/null)\"}}}}'"
                 );
                 line.replace(":_default'", &names)
             }
@@ -172,9 +172,9 @@ mod tests {
                 Some((_, place)) => last = (word, *place),
             }
         }
-        // (`words` is what shells call, with names of any kind.)
+        // (`words` is what shells call, with names of any kind; `why` asks of what runs.)
         let has_option = command.get_arguments().any(|argument| argument.get_long() == Some("site"));
-        if has_option && !command.is_hide_set() {
+        if has_option && !["words", "why"].contains(&command.get_name()) {
             found.push(format!("{name}: --site, where others have SITE as their first argument"));
         }
         command.get_subcommands().for_each(|command| disorder(command, found));

@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 
+use levee_esp::DropReason;
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
-use levee_ipc::vault::{Carriage, Cipher, SaReport};
+use levee_ipc::vault::{Carriage, Cipher, Report, SaReport};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::site::{Mode, Placed};
 use levee_policy::{LabelName, RangeName};
@@ -443,7 +444,9 @@ fn counters(status: &ServerStatus) -> Vec<Vec<String>> {
     let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
         (counters.iter())
             .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| vec![of.to_owned(), name.clone(), count.to_string()])
+            .map(|(name, count)| {
+                vec![of.to_owned(), name.clone(), count.to_string(), meaning(name).to_owned()]
+            })
             .collect()
     };
     let mut rows = counted("sessiond", &status.counters);
@@ -455,6 +458,21 @@ fn counters(status: &ServerStatus) -> Vec<Vec<String>> {
         rows.extend(counted(&format!("vault {label}"), &report.counters));
     }
     rows
+}
+
+/// What a vault's counter means; the others' names say so themselves.
+fn meaning(name: &str) -> &'static str {
+    match name {
+        "packets-in" => "Inner packets that came and were passed on.",
+        "bytes-in" => "Their octets.",
+        "packets-out" => "Inner packets that were sent.",
+        "bytes-out" => "Their octets.",
+        Report::DISAGREED => "Packets that redundant stacks made of one differently: an alarm.",
+        name => {
+            let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
+            reason.map_or("", |reason| reason.meaning())
+        }
+    }
 }
 
 fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
@@ -531,7 +549,7 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
     }
     out.push_str(&format!("\nsecurity associations\n{}", table(&heading, sas.collect())));
     let rows = counters(status);
-    out.push_str(&format!("\ncounters\n{}", table(&["OF", "WHAT", "COUNT"], rows)));
+    out.push_str(&format!("\ncounters\n{}", table(&["OF", "WHAT", "COUNT", "MEANS"], rows)));
     out
 }
 
@@ -551,7 +569,6 @@ fn suite(sa: &SaReport) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use levee_ipc::vault::Report;
     use levee_ipc::warden::IsolationForm;
     use levee_policy::site::Placed;
     use levee_session::SessionId;
@@ -588,7 +605,7 @@ pub mod tests {
             vaults: vec![(
                 label,
                 Report {
-                    counters: vec![("replayed".into(), 2), ("quiet".into(), 0)],
+                    counters: vec![("replay".into(), 2), ("quiet".into(), 0)],
                     sas: vec![SaReport {
                         session: SessionId::from_random([7; 16]),
                         inbound_spi: 0x0010_0001,
@@ -676,7 +693,7 @@ pub mod tests {
             "sessiond a wrong password 5",
             "outside an SPI that none may have 6",
             "compartment SECRET//NATO documents not given upward: leased 4",
-            "vault SECRET//NATO replayed 2",
+            "vault SECRET//NATO replay 2 Inbound: sequence number seen already or behind the window (RFC 4303 3.4.3).",
         ];
         assert_eq!(counters, all);
         assert!(!text.contains("quiet"), "{text}");

@@ -18,14 +18,15 @@ const MOST: u64 = 4_096;
 /// Exit code 0: they may. 1: they may not. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
 pub struct Why {
-    /// The site file
-    site: PathBuf,
     /// The person
     user: String,
     /// The workstation
     host: String,
     /// The label, in any case and order of categories
     label: String,
+    /// The site file [default: that of the server that runs here, or else /etc/levee/site.toml]
+    #[arg(long, env = "LEVEE_SITE", value_name = "FILE")]
+    site: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -84,13 +85,13 @@ impl Why {
     }
 
     fn answer(&self) -> Result<ExitCode, String> {
-        let site = site::read(&self.site)?;
+        let site = site::read(&self.site.clone().unwrap_or_else(crate::words::usual))?;
         let user = named(&self.user, "user", UserName::new, site.users().map(|user| user.name().as_str()))?;
         let host = named(&self.host, "host", HostName::new, site.hosts().map(|host| host.name().as_str()))?;
         let label =
             site.vocabulary().parse_typed(&self.label).map_err(|e| format!("{}: {}", e.what, e.remedy))?;
         let verdict = verdict(&site, user, host, &label)
-            .ok_or_else(|| format!("{}: its name is too long", self.label))?;
+            .ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
         if self.json {
             output::json(&verdict)?;
         } else {

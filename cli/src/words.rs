@@ -21,7 +21,7 @@ pub struct Words {
     /// The site file [default: that of the server that runs here, or else /etc/levee/site.toml]
     #[arg(long, env = "LEVEE_SITE", value_name = "FILE")]
     site: Option<PathBuf>,
-    /// What stands there already: of labels that are too many to list, those with one category more
+    /// What stands there already: what begins so, in any case; of labels that are too many to list, those with one category more
     #[arg(long, value_name = "WORD", default_value = "", allow_hyphen_values = true)]
     start: String,
 }
@@ -54,10 +54,16 @@ impl Words {
             Kind::Sessions => sessions(),
             kind => of_site(kind, &self.site.unwrap_or_else(usual), &self.start),
         };
+        words.retain(|word| begins(word, &self.start));
         words.truncate(MOST);
         let text: String = words.iter().map(|word| format!("{word}\n")).collect();
         output::exit(output::raw(&text).map(|()| ExitCode::SUCCESS))
     }
+}
+
+/// Whether a name begins so, in any case: whoever types a label types it in any.
+fn begins(word: &str, start: &str) -> bool {
+    word.to_lowercase().starts_with(&start.to_lowercase())
 }
 
 fn sessions() -> Vec<String> {
@@ -139,14 +145,18 @@ _levee-names() {
     local current=${COMP_WORDS[COMP_CWORD]} kind= site=() word before=()
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
         [[ $word == -- ]] && before=() && break
+        # A file that `why` goes by is none of its names.
+        [[ ${site[*]} == --site ]] && site+=("$word") && continue
+        [[ $word == --site && ${before[0]-} == why ]] && site=(--site) && continue
         [[ $word == -* ]] || before+=("$word")
     done
+    [[ ${site[*]} == --site ]] && before=()
     case "${before[0]-} ${#before[@]}" in
-        "why 2") kind=users ;;
-        "why 3") kind=hosts ;;
-        "why 4" | "plan 2") kind=labels ;;
+        "plan 2") kind=labels site=(--site "${before[1]}") ;;
+        "why 1") kind=users ;;
+        "why 2") kind=hosts ;;
+        "why 3") kind=labels ;;
     esac
-    [[ -z $kind ]] || site=(--site "${before[1]}")
     case "${before[0]-} ${before[1]-} ${COMP_WORDS[COMP_CWORD-1]}" in
         "audit show --user") kind=users ;;
         "audit show --host") kind=hosts ;;
@@ -169,7 +179,8 @@ _levee-names() {
         "enrol rotate") [[ ${#before[@]} == 4 ]] && kind=hosts site=(--site "${before[2]}") ;;
     esac
     if [[ -n $kind && $current != -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" words "$kind" "${site[@]}" --start "$current" 2>/dev/null)" -- "$current")
+        # What it prints begins so, if in another case, which the shell then puts right.
+        mapfile -t COMPREPLY < <("${COMP_WORDS[0]}" words "$kind" "${site[@]}" --start "$current" 2>/dev/null)
         return
     fi
     _levee "$@"
@@ -192,9 +203,9 @@ for option in user host
     complete -c levee -n "__fish_seen_subcommand_from matrix" -l $option -x -a "(levee words "$option"s --site (commandline -opc)[3] 2>/dev/null)"
 end
 __levee_names "__fish_seen_subcommand_from log exec put" labels
-__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 3" "users --site (commandline -opc)[3]"
-__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 4" "hosts --site (commandline -opc)[3]"
-__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 5" "labels --site (commandline -opc)[3]"
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 2" users
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 3" hosts
+__levee_names "__fish_seen_subcommand_from why; and test (count (commandline -opc)) -eq 4" labels
 __levee_names "__fish_seen_subcommand_from plan; and not __fish_seen_subcommand_from posture; and test (count (commandline -opc)) -eq 3" \
     "labels --site (commandline -opc)[3]"
 __levee_names "__fish_seen_subcommand_from session; and __fish_seen_subcommand_from end" sessions

@@ -287,7 +287,8 @@ fn completions_come_for_every_shell() {
     assert!(words("hosts").contains(&"ws1".to_owned()) && words("services").contains(&"web".to_owned()));
     assert_eq!(levee(&["words", "labels", "--site", "/nonexistent"], "").stdout, b"");
     bash_completes(&["put", "SECRET//N"], "SECRET//NATO");
-    bash_completes(&["why", "conf/small/site.toml", "ada", "ws"], "ws1");
+    bash_completes(&["why", "ada", "ws"], "ws1");
+    bash_completes(&["why", "--site", "conf/small/site.toml", "ada", "ws1", "secret//n"], "SECRET//NATO");
     bash_completes(&["plan", "conf/small/site.toml", "SECRET//N"], "SECRET//NATO");
     bash_completes(&["user", "add", "conf/small/site.toml", "ad"], "ada");
     bash_completes(&["sta"], "status");
@@ -299,7 +300,8 @@ fn completions_come_for_every_shell() {
     let offered = [
         ("sta", "status"),
         ("put SECRET//N", "SECRET//NATO"),
-        ("why conf/small/site.toml ada ws", "ws1"),
+        ("why ada ws", "ws1"),
+        ("put secret//n", "SECRET//NATO"),
         ("plan conf/small/site.toml SECRET//N", "SECRET//NATO"),
         ("user add conf/small/site.toml ad", "ada"),
         ("user disable ad", "ada"),
@@ -347,17 +349,32 @@ fn a_wrong_answer_at_the_terminal_is_asked_for_again_and_those_before_it_are_kep
         .stdout(Stdio::piped())
         .spawn()
         .expect("apt-get install bsdutils");
-    let answers = "Not A Site\nquay\n\n192.0.2\n192.0.2.1\nLOW,HIGH\nada,no body\nada\n\nperhaps\nno\n";
+    let answers = "Not A Site\nquay\n\n192.0.2\n192.0.2.1\nLOW,low\nLOW,HIGH\nMED/\nMED,NATO\nada,no body\nada\n\nperhaps\nno\n";
     child.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}");
-    for again in ["`Not A Site`: ", "`192.0.2` is no IPv4", "`no body`: ", "`perhaps` is neither yes nor no"]
-    {
+    for again in [
+        "`Not A Site`: ",
+        "`192.0.2` is no IPv4",
+        "`low` differs",
+        "`MED/` cannot be",
+        "`no body`: ",
+        "`perhaps` is neither yes nor no",
+    ] {
         assert!(said.contains(again), "{again}: {said}");
     }
     let site = std::fs::read_to_string(&file).unwrap();
-    for kept in ["\"quay\"", "server.quay.example", "192.0.2.1", "\"HIGH\"", "\"ada\"", "\"ws1\""] {
+    for kept in [
+        "\"quay\"",
+        "server.quay.example",
+        "192.0.2.1",
+        "\"HIGH\"",
+        "\"MED\"",
+        "HIGH//MED,NATO",
+        "\"ada\"",
+        "\"ws1\"",
+    ] {
         assert!(site.contains(kept), "{kept}: {site}");
     }
 }
@@ -569,7 +586,7 @@ fn every_command_that_prints_json_prints_what_its_schema_says() {
     let keys = tempfile::tempdir().unwrap();
     for arguments in [
         &["enrol", "request", keys.path().to_str().unwrap(), "--host", "ws1", "--json"],
-        &["why", site, "ada", "ws1", "SECRET", "--json"][..],
+        &["why", "--site", site, "ada", "ws1", "SECRET", "--json"][..],
         &["matrix", site, "--json"],
         &["doctor", "--json"],
     ] {
@@ -658,7 +675,7 @@ const IN_VAIN: &[&[&str]] = &[
     &["exec", "LOW", "--run", "NONE", "--state", "NONE", "--", "/bin/true"],
     &["put", "LOW", "NONE/file", "file", "--run", "NONE"],
     &["check", "NONE/site.toml"],
-    &["why", "NONE/site.toml", "ada", "ws1", "LOW"],
+    &["why", "--site", "NONE/site.toml", "ada", "ws1", "LOW"],
     &["matrix", "NONE/site.toml"],
     &["label", "translate", "NONE/site.toml", "1", "LOW"],
     &["label", "check", "NONE/site.toml", "NONE/labels"],

@@ -382,7 +382,7 @@ pub fn to_text(answer: &Answer) -> String {
             }
             lines.extend(notice.clone());
             if let Some(reason) = ended {
-                lines.push(format!("the last session was ended: {reason}"));
+                lines.push(format!("the last session or sign-on ended: {reason}"));
             }
             lines.join("\n")
         }

@@ -96,7 +96,11 @@ _levee-tpe-labels() {
             run) break ;;
             level)
                 [[ $current == -* ]] && break
-                mapfile -t COMPREPLY < <(compgen -W "$("${COMP_WORDS[0]}" labels 2>/dev/null | grep -v "^#")" -- "$current")
+                # In any case, which the shell then puts right.
+                COMPREPLY=()
+                while read -r word; do
+                    [[ $word != '#'* && ${word,,} == "${current,,}"* ]] && COMPREPLY+=("$word")
+                done < <("${COMP_WORDS[0]}" labels 2>/dev/null)
                 return
                 ;;
         esac
@@ -108,7 +112,8 @@ complete -F _levee-tpe-labels -o bashdefault -o default levee-tpe
 const FISH: &str = r#"
 complete -c levee-tpe -n "__fish_seen_subcommand_from level" -f -a "(levee-tpe labels 2>/dev/null | string match -v '#*')"
 "#;
-const ZSH: &str = "{compadd -- ${(f)\"$(levee-tpe labels 2>/dev/null | grep -v ^#)\"}}";
+const ZSH: &str =
+    "{compadd -M \"m\\:{a-zA-Z}={A-Za-z}\" -- ${(f)\"$(levee-tpe labels 2>/dev/null | grep -v ^#)\"}}";
 
 /// Completions for a shell.
 pub fn completions(shell: Shell, command: &mut Command) -> String {

@@ -568,7 +568,7 @@ fn the_labels_that_may_be_chosen_are_listed_and_the_shell_completes_them() {
     assert!(text(&refused.stderr).contains("nobody is signed on"), "{}", text(&refused.stderr));
     world.log_in();
     assert_eq!(text(&world.tpe(&["labels"], "").stdout), "BROKEN\nKEYLESS\nSECRET\nUNCLASSIFIED\n");
-    let script = "source <(\"$0\" completions bash); COMP_WORDS=(\"$0\" level S); COMP_CWORD=2; _levee-tpe-labels; \
+    let script = "source <(\"$0\" completions bash); COMP_WORDS=(\"$0\" level s); COMP_CWORD=2; _levee-tpe-labels; \
                   printf '%s\\n' \"${COMPREPLY[@]}\"";
     let completed = std::process::Command::new("bash")
         .args(["-c", script, env!("CARGO_BIN_EXE_levee-tpe")])

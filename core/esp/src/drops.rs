@@ -12,6 +12,14 @@ macro_rules! reasons {
             /// Every reason, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
+            /// What it means, for whoever reads the counter.
+            #[must_use]
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($doc),+).trim_ascii(),)+
+                }
+            }
+
             /// The counter's name.
             #[must_use]
             pub const fn name(self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Why datagrams come to nothing, each reason with its counter.
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[$doc:meta])* $name:ident => $text:literal,)*) => {
         /// Why a datagram, or a part of one, was dropped.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Drop {
@@ -11,45 +11,52 @@ macro_rules! reasons {
         impl Drop {
             /// All reasons, in the order of their counters.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// In words, for operators.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
         }
     };
 }
 
 reasons! {
     /// No IKE header, a wrong length, or no non-ESP marker where there must be one.
-    Header,
+    Header => "no IKE header, or a wrong length",
     /// A higher major version (answered, RFC 7296 2.5).
-    Version,
+    Version => "a higher major version",
     /// An exchange type that levee does not take part in.
-    Exchange,
+    Exchange => "an unknown exchange",
     /// No IKE SA has the SPIs.
-    UnknownSpi,
+    UnknownSpi => "of no IKE SA there is",
     /// The flags contradict the SA's roles, or the message does not belong in the SA's state.
-    Unexpected,
+    Unexpected => "not for the state its SA is in",
     /// The message's form is wrong.
-    Malformed,
+    Malformed => "wrong in its form",
     /// Not from the peer, or changed on the way.
-    Forged,
+    Forged => "not from the peer, or changed",
     /// Outside the window of message IDs, or a repeated response.
-    MessageId,
+    MessageId => "an old or wrong message ID",
     /// A request that is being answered already came again.
-    InProgress,
+    InProgress => "being answered already",
     /// A fragment that contradicts those before it, or too many.
-    Fragment,
+    Fragment => "a fragment that does not fit",
     /// IKE_SA_INIT without a valid cookie while cookies are demanded (answered, RFC 7296 2.6).
-    Cookie,
+    Cookie => "no valid cookie",
     /// Too many half-open IKE SAs, of which none could give way.
-    HalfOpen,
+    HalfOpen => "too many half-open SAs",
     /// A half-open IKE SA was forgotten to make room for another (not a datagram).
-    GaveWay,
+    GaveWay => "a half-open SA that gave way",
     /// More from strangers in a moment than the key exchange is made for, or their proofs are looked at.
-    Busy,
+    Busy => "too many from strangers at once",
     /// Too many IKE SAs.
-    Full,
+    Full => "too many IKE SAs",
     /// IKE_SA_INIT that did not fit or had a bad key share (answered).
-    Refused,
+    Refused => "a wrong key share or request",
     /// A request for an IKE or child SA with none of the algorithms that are taken here (answered, NO_PROPOSAL_CHOSEN).
-    NoProposal,
+    NoProposal => "no algorithm that is taken here",
 }
 
 /// How many datagrams were dropped, by reason.

@@ -476,7 +476,7 @@ impl Keyer {
                     levee_ike::Drop::NoProposal => {
                         "IKE: a peer offers no algorithms that this site takes".to_owned()
                     }
-                    why => format!("IKE datagrams dropped: {why:?}"),
+                    why => format!("IKE datagrams dropped: {}", why.as_str()),
                 };
                 *self.dropped.entry(what).or_default() += new;
             }

@@ -84,9 +84,10 @@ sys.exit(7)";
     assert_eq!(done.status, 7, "{}{}", done.out, done.err);
     assert!(done.out.starts_with("True True no proc\n"), "{}", done.out);
     assert!(!done.out.contains('\x1b') && done.out.contains("title"), "{:?}", done.out);
-    exec(&world, HIGH, &["/usr/bin/no-such-program"]).refused();
-    let unknown = exec(&world, "COSMIC", &["/usr/bin/python3"]).refused();
-    assert!(unknown.contains("the site has no such label"), "{unknown}");
+    let missing = exec(&world, HIGH, &["/usr/bin/no-such-program"]).refused();
+    assert!(missing.contains("`software` of a service brings more"), "{missing}");
+    let unknown = exec(&world, &HIGH.replace("SEC", "SECC"), &["/usr/bin/python3"]).refused();
+    assert!(unknown.contains("did you mean"), "{unknown}");
     assert!(put(&world, HIGH, &text(&page), "../page").refused().contains("names with slashes"));
 
     // A label's own program has made a link of a directory: nothing is written where it leads.

@@ -56,11 +56,23 @@ fn a_workstation_goes_on_with_new_certificates_without_losing_a_session() {
     world.level("ws1", "UNCLASSIFIED").ok();
     world.fetch("ws1", PAGE).ok();
 
-    // A workstation that is revoked is told so, and not that the server does not answer.
+    // A workstation that is revoked is told so, and not that the server does not answer: also who is signed on without a session, and
+    // whoever asks afterwards.
     world.tpe("ws1", &["logout"]).ok();
+    world.login("ws1", "ada").ok();
     world.levee(&["enrol", "revoke", &site, "ws1", "--state", &state]).ok();
     world.levee(&["reload", "--run", &text(&world.path("run"))]).ok();
-    eventually(Duration::from_secs(30), "it is told", || {
-        world.login("ws1", "ada").err.contains("this workstation's certificate is revoked")
+    let revoked = "this workstation's certificate is revoked";
+    eventually(Duration::from_secs(30), "who was signed on is told", || {
+        let said = world.tpe("ws1", &["status"]).ok();
+        said.contains("nobody is signed on")
+            && said.contains("before a session was open")
+            && said.contains(revoked)
     });
+    assert!(world.login("ws1", "ada").refused().contains(revoked));
+    let said = world.tpe("ws1", &["status"]).ok();
+    assert!(
+        said.lines().any(|line| line.starts_with("the trusted path to") && line.contains(revoked)),
+        "{said}"
+    );
 }

@@ -394,9 +394,9 @@ impl Agent {
         }
     }
 
-    /// Why the server is not reached, for whoever is signed on.
+    /// Why the server was not reached when that was tried last.
     fn unreached(&self) -> Option<String> {
-        self.login.as_ref().and(self.link.failure()).map(str::to_owned)
+        self.link.failure().map(str::to_owned)
     }
 
     fn status(&self) -> levee_ipc::tpe::Status {

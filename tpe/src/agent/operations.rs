@@ -439,9 +439,12 @@ impl Agent {
 
     fn reconnect(&mut self) -> Done<()> {
         let Some(session) = self.session.as_ref().map(|live| live.id) else {
-            // A login without a session is not kept by the server.
+            // A login without a session is not kept by the server. Why the path was lost, another try may say: this host may be revoked.
             self.login = None;
-            self.ended = Some("the trusted path was lost before a session was open".into());
+            let why = self.link.connect(&mut self.events).err();
+            self.link.close();
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            self.ended = Some(format!("the trusted path was lost before a session was open{why}"));
             return Ok(());
         };
         if self.is_silent() {
