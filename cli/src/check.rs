@@ -130,7 +130,19 @@ impl Check {
         });
         let (ends, Findings { mut unfit, mut warnings, authority, .. }) = found.unwrap_or_default();
         if let Ok(site) = &parsed {
-            unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
+            let state = site::state(self.state.as_deref(), site.name());
+            unfit.extend(misplaced(site, &state));
+            let (lost, told) = keys::whole(site, &state);
+            unfit.extend(lost);
+            warnings.extend(told);
+            if self.state.is_some()
+                && !state.join("authority/ca.pem").exists()
+                && !state.join("server/chain.pem").exists()
+            {
+                let (site, state) = (path.display(), state.display());
+                warnings
+                    .push(format!("{state} has no keys: levee enrol all {site} --state {state} makes them"));
+            }
             unfit.extend(guards::unfit(site, path));
             unfit.extend(roots::unfit(site));
         }

@@ -29,6 +29,7 @@ mod error;
 mod facts;
 pub(crate) mod files;
 mod layer;
+pub(crate) mod parts;
 pub(crate) mod pki;
 mod request;
 pub(crate) mod rotate;
@@ -47,6 +48,7 @@ use files::Mode;
 use levee_policy::HostName;
 use levee_policy::site::Curve;
 use levee_sys::lock::Lock;
+use parts::{NotWhole, Part};
 pub use pki::ROUNDS;
 use rcgen::PublicKeyData;
 pub use request::{Whose, request};
@@ -274,70 +276,76 @@ impl Enroller<'_> {
         Ok(files.written)
     }
 
-    /// The auditor, unless there is one: what was sealed for them before would be nobody's.
+    /// The auditor, unless there is one: what was sealed for them before would be nobody's. Where only their private key is here, they are
+    /// whom it says.
     fn auditor_once(&self) -> Result<Written, EnrolError> {
-        match self.state.join("server/auditor.pub").exists() {
-            true => Ok(Vec::new()),
-            false => self.auditor(None),
+        if self.state.join("server/auditor.pub").exists() {
+            return Ok(Vec::new());
         }
+        let path = self.state.join("auditor/auditor.key");
+        if self.force || !path.exists() {
+            return self.auditor(None);
+        }
+        let text = std::fs::read_to_string(&path).map(zeroize::Zeroizing::new);
+        let text = text.map_err(|error| EnrolError::File(path, error))?;
+        let key = pki::read_key(&text, self.passphrase.as_ref().map(|text| text.as_slice()))?;
+        let mut files = self.open(&self.state.join("server"))?;
+        files.public("auditor.pub", &key.public_key_pem())?;
+        Ok(files.written)
     }
 
-    /// The authority, the server, the auditor and every host of the site: what of them is not there yet, or all anew by force.
+    /// The authority, the server, the auditor and every host of the site: what of them is not there yet, or all anew by force. A part of
+    /// which something is missing and something is there is an error: no private key is replaced.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        if let Some(token) = self.token.as_ref().filter(|_| self.is_there("authority/ca.pem"))
+        let has_authority = self.has(&Part::authority())?;
+        if let Some(token) = self.token.as_ref().filter(|_| has_authority)
             && self.uri("authority", "ca")?.is_none_or(|uri| !uri.is_same(token))
         {
             return Err(TokenFault::NotThisToken(self.state.join("authority/ca.pem")).into());
         }
-        let mut written = match self.is_there("authority/ca.pem") {
+        let mut written = match has_authority {
             true => [self.federation_authority(facts)?, self.layer_authority(facts)?].concat(),
-            false => self.anew().authority(facts)?,
+            false => self.authority(facts)?,
         };
-        if facts.etcd.is_some() && !self.is_there("etcd/authority.pem") {
-            written.extend(self.anew().etcd(facts)?);
+        if facts.etcd.is_some() && !self.has(&Part::etcd())? {
+            written.extend(self.etcd(facts)?);
         }
-        written.extend(match self.is_there("server/authority.pem") {
+        written.extend(match self.has(&Part::server())? {
             true => [self.federation_client(facts)?, self.layer_server(facts)?].concat(),
-            false => self.anew().server(facts)?,
+            false => self.server(facts)?,
         });
         written.extend(self.auditor_once()?);
         for host in &facts.hosts {
             let name = host.name.as_str();
-            if !self.is_there(&format!("hosts/{name}/workstation.toml")) {
-                written.extend(self.anew().host(facts, name)?);
+            if !self.has(&Part::host(name))? {
+                written.extend(self.host(facts, name)?);
             } else {
                 written.extend(self.layer_host(facts, host)?);
             }
-            if host.ppk.is_some() && !self.is_there(&format!("hosts/{name}/ppk.key")) {
-                written.extend(self.anew().ppk(facts, name, self.passphrase.clone())?);
+            // Of its two halves, each is of no use without the other.
+            let halves = [format!("hosts/{name}/ppk.key"), format!("server/ppk/{name}.key")];
+            let (there, missing): (Vec<_>, Vec<_>) = halves
+                .iter()
+                .map(|half| self.state.join(half))
+                .partition(|half| !self.force && half.exists());
+            match (there.first(), host.ppk.is_some()) {
+                (None, true) => written.extend(self.ppk(facts, name, self.passphrase.clone())?),
+                (Some(there), true) if !missing.is_empty() => {
+                    let remedy = format!(
+                        "put back what is missing, or make both anew, and copy the bundle: levee enrol ppk SITE {name} --force"
+                    );
+                    return Err(EnrolError::NotWhole(NotWhole { missing, there: there.clone(), remedy }));
+                }
+                _ => {}
             }
         }
         Ok(written)
     }
 
-    /// Whether a part is whole, by the file that is written last; what shall be replaced does not count.
-    fn is_there(&self, last: &str) -> bool {
-        !self.force && self.state.join(last).exists()
-    }
-
-    /// The same, but a part that was begun and never finished is replaced: nobody has used it.
-    fn anew(&self) -> Self {
-        Self {
-            state: self.state,
-            force: true,
-            passphrase: self.passphrase.clone(),
-            rounds: self.rounds,
-            authority_passphrase: self.authority_passphrase.clone(),
-            token: self.token.clone(),
-            tokens: self.tokens,
-        }
-    }
-
     /// The server's key as etcd's client, of a site that has become one of several servers.
     fn federation_client(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut files = self.open(&self.state.join("server"))?;
-        if facts.etcd.is_some() && !self.is_there("server/federation-authority.pem") {
-            files.force = true;
+        if facts.etcd.is_some() && !self.has(&Part::federation_client())? {
             let (authority, issuer) = self.issuer_of(facts, "federation-ca")?;
             let key = pki::key(facts.keys)?;
             let certificate = pki::federation_client(&facts.server, &key, &issuer)?;

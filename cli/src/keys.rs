@@ -19,6 +19,7 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
+use crate::enrol::parts::Part;
 use crate::enrol::pki::ACCREDITATION_OID;
 use crate::enrol::{self, Whereabouts};
 use crate::programs;
@@ -164,6 +165,88 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     found.warnings.extend(channels(site, state));
     found.warnings.extend(without_seed(site, state));
     found
+}
+
+/// What of the parts that are made together is not there, or is not signed by the authority that is, or is revoked. Where nothing has been
+/// enrolled nothing is missing.
+pub fn whole(site: &Site, state: &Path) -> (Vec<Unfit>, Vec<String>) {
+    let mut parts = vec![Part::authority(), Part::server()];
+    if site.federation().is_some() {
+        parts.extend([Part::federation_authority(), Part::federation_client(), Part::etcd()]);
+    }
+    if site.vault().has_second_tunnel() {
+        let end = if site.gateway().is_some() { "gateway/layer" } else { "layer" };
+        parts.extend([Part::layer_authority(), Part::layer_end(end, "")]);
+    }
+    for host in site.hosts() {
+        parts.push(Part::host(host.name().as_str()));
+        if host.is_layered() && site.vault().has_second_tunnel() {
+            parts
+                .push(Part::layer_end(&format!("hosts/{}/layer", host.name()), &format!(" {}", host.name())));
+        }
+    }
+    let lost = parts.iter().filter_map(|part| part.is_whole(state).err());
+    let mut unfit: Vec<Unfit> = lost
+        .map(|lost| Unfit {
+            file: lost.missing.first().cloned().unwrap_or_default(),
+            what: lost.to_string(),
+            remedy: lost.remedy,
+        })
+        .collect();
+    let auditor = state.join("server/auditor.pub");
+    if state.join("server/chain.pem").exists() && !auditor.exists() {
+        let what = "the auditor's public key is not there, and no server starts without it".to_owned();
+        unfit.push(Unfit {
+            file: auditor,
+            what,
+            remedy: "name the auditor: levee enrol auditor SITE".to_owned(),
+        });
+    }
+    let mut warnings = Vec::new();
+    if let Some(keys) = Part::server().keys_elsewhere(state) {
+        let keys: Vec<String> = keys.iter().map(|path| path.display().to_string()).collect();
+        warnings.push(format!(
+            "the server's private keys are not here ({}): no server starts here without them",
+            keys.join(", ")
+        ));
+    }
+    let believed = ["ca.pem", "former-ca.pem"].map(|name| std::fs::read(state.join("authority").join(name)));
+    let believed: Vec<Vec<u8>> = believed.into_iter().filter_map(Result::ok).collect();
+    let revoked =
+        std::fs::read(state.join("authority/ca.crl")).map(|list| serials(&list)).unwrap_or_default();
+    let whose = (site.hosts().map(|host| Part::host(host.name().as_str()))).chain([Part::server()]);
+    for part in whose {
+        for path in part.chains(state) {
+            let Ok(pem) = std::fs::read(&path) else { continue };
+            let remedy = part.remedy().to_owned();
+            if !believed.is_empty() && !believed.iter().any(|authority| is_signed(&pem, authority)) {
+                let what = "no authority that is here has signed it".to_owned();
+                unfit.push(Unfit { file: path.clone(), what, remedy: remedy.clone() });
+            }
+            if crate::enrol::pki::serial(&pem).is_ok_and(|serial| revoked.contains(&serial)) {
+                warnings.push(format!("{} is revoked; {remedy}", path.display()));
+            }
+        }
+    }
+    (unfit, warnings)
+}
+
+/// Whether the first certificate of a text is signed by the first of another. What cannot be read is told elsewhere.
+fn is_signed(pem: &[u8], authority: &[u8]) -> bool {
+    let (Ok((_, pem)), Ok((_, authority))) = (parse_x509_pem(pem), parse_x509_pem(authority)) else {
+        return true;
+    };
+    let (Ok(certificate), Ok(authority)) = (pem.parse_x509(), authority.parse_x509()) else { return true };
+    certificate.verify_signature(Some(authority.public_key())).is_ok()
+}
+
+/// Serial numbers on the revocation lists in a text.
+fn serials(pem: &[u8]) -> Vec<Vec<u8>> {
+    let all = blocks(pem, "X509 CRL", |der| {
+        let (_, list) = CertificateRevocationList::from_der(der).ok()?;
+        Some(list.iter_revoked_certificates().map(|one| one.raw_serial().to_vec()).collect::<Vec<_>>())
+    });
+    all.unwrap_or_default().concat()
 }
 
 /// Bundles of hosts that the site does not have, or has no more.

@@ -358,3 +358,57 @@ fn what_labels_have_is_listed_and_that_of_a_label_the_site_has_no_more_is_remove
     assert!(!refused.status.success() && said(&refused).contains("in use"), "{}", said(&refused));
     assert_eq!(listed(&two).len(), 1);
 }
+
+#[test]
+fn what_is_missing_or_is_anothers_or_is_revoked_is_told_and_nothing_is_replaced_for_it() {
+    let place = Place::new();
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../conf/small/site.toml");
+    let site = small.to_str().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let at = |file: &str| state.path().join(file);
+    let levee = |arguments: &[&str]| {
+        let output = levee(&[arguments, &["--state", state.path().to_str().unwrap()]].concat());
+        (output.status.code(), said(&output))
+    };
+    let check = || levee(&["check", site]);
+    let (code, told) = check();
+    assert!(code == Some(0) && told.contains("has no keys: levee enrol all"), "{told}");
+    assert_eq!(levee(&["enrol", "all", site]).0, Some(0));
+    let (code, told) = check();
+    assert!(code == Some(0) && !told.contains("not there") && !told.contains("has no keys"), "{told}");
+    // Each file that is not there, where others of its part are.
+    for lost in [
+        "server/tls.key",
+        "server/authority.pem",
+        "server/auditor.pub",
+        "hosts/ws1/workstation.toml",
+        "authority/ca.pem",
+    ] {
+        let kept = fs::read(at(lost)).unwrap();
+        fs::remove_file(at(lost)).unwrap();
+        let (code, told) = check();
+        assert!(
+            code == Some(1)
+                && told.contains(lost)
+                && told.contains("not there")
+                && told.contains("levee enrol"),
+            "{lost}: {told}"
+        );
+        if lost != "server/auditor.pub" {
+            let (code, told) = levee(&["enrol", "all", site]);
+            assert!(code == Some(2) && told.contains("put back what is missing"), "{lost}: {told}");
+        }
+        fs::write(at(lost), kept).unwrap();
+    }
+    // A certificate that another authority has signed, and one that is revoked.
+    let other = fs::read(place.state().join("authority/ca.pem")).unwrap();
+    let own = fs::read(at("authority/ca.pem")).unwrap();
+    fs::write(at("authority/ca.pem"), other).unwrap();
+    let (code, told) = check();
+    assert!(code == Some(1) && told.contains("no authority that is here has signed it"), "{told}");
+    fs::write(at("authority/ca.pem"), own).unwrap();
+    assert_eq!(levee(&["enrol", "revoke", site, "ws1"]).0, Some(0));
+    let (code, told) = check();
+    assert!(code == Some(0) && told.contains("hosts/ws1/chain.pem is revoked"), "{told}");
+    assert!(!told.contains("hosts/ws2/chain.pem is revoked"), "{told}");
+}

@@ -1,6 +1,7 @@
 //! The authorities that sign: the site's, and the one of etcd and its clients. Whose private key is in a file, or in a token.
 
 use super::error::TokenFault;
+use super::parts::Part;
 use super::pki::{self, PkiError};
 use super::token::{TokenKey, Uri};
 use super::{EnrolError, Enroller, Facts, Files, Written, swap};
@@ -78,8 +79,7 @@ impl Enroller<'_> {
     /// The authority for etcd's clients, of a site that has become one of several servers.
     pub(super) fn federation_authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let mut files = self.open(&self.state.join("authority"))?;
-        if facts.etcd.is_some() && !self.is_there("authority/federation-ca.pem") {
-            files.force = true;
+        if facts.etcd.is_some() && !self.has(&Part::federation_authority())? {
             // Where the site's is in a token, this one is beside it.
             let uri = match &self.token {
                 Some(uri) => Some(uri.clone()),

@@ -1,5 +1,6 @@
 //! Why nothing was enrolled or rotated.
 
+use super::parts::NotWhole;
 use super::pki::PkiError;
 use levee_policy::site::Curve;
 use levee_policy::{ChannelName, HostName, PpkId};
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 pub enum EnrolError {
     /// The file is there already.
     Exists(PathBuf),
+    /// A part of what is made together is there.
+    NotWhole(NotWhole),
     /// There is no authority to sign with.
     NoAuthority(PathBuf),
     /// The site file has no such host.
@@ -68,6 +71,7 @@ impl fmt::Display for EnrolError {
                     path.display()
                 )
             }
+            Self::NotWhole(lost) => write!(f, "{lost}: {}", lost.remedy),
             Self::NoAuthority(path) => {
                 write!(f, "there is no authority at {}; make one: levee enrol authority", path.display())
             }

@@ -2,6 +2,7 @@
 //! that whoever reads one layer's keys has not read the other's. Private keys are not encrypted: a passphrase would be both layers'.
 
 use super::authority::{Authority, AuthorityKey};
+use super::parts::Part;
 use super::{EnrolError, Enroller, Facts, Files, HostFacts, Mode, Written, files, pki};
 use levee_ipc::warden::layer::KEYS_UID;
 use rcgen::Issuer;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 impl Enroller<'_> {
     /// The authority, unless there is one or the site has one layer.
     pub(super) fn layer_authority(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        if facts.layer_port.is_none() || self.is_there("layer/authority/ca.pem") {
+        if facts.layer_port.is_none() || self.has(&Part::layer_authority())? {
             return Ok(Vec::new());
         }
         let mut files = self.layer_store(&self.state.join("layer/authority"))?;
@@ -25,7 +26,7 @@ impl Enroller<'_> {
     /// one layer.
     pub(super) fn layer_server(&self, facts: &Facts) -> Result<Written, EnrolError> {
         let (end, addresses) = facts.layer_end();
-        if facts.layer_port.is_none() || self.is_there(&format!("{end}/authority.pem")) {
+        if facts.layer_port.is_none() || self.has(&Part::layer_end(end, ""))? {
             return Ok(Vec::new());
         }
         let mut written = Vec::new();
@@ -49,7 +50,7 @@ impl Enroller<'_> {
     pub(super) fn layer_host(&self, facts: &Facts, host: &HostFacts) -> Result<Written, EnrolError> {
         let bundle = format!("hosts/{}", host.name);
         let has_one = facts.layer_port.is_none() || !host.layered;
-        if has_one || self.is_there(&format!("{bundle}/layer/authority.pem")) {
+        if has_one || self.has(&Part::layer_end(&format!("{bundle}/layer"), &format!(" {}", host.name)))? {
             return Ok(Vec::new());
         }
         let (authority, issuer) = self.layer_issuer()?;
@@ -69,8 +70,7 @@ impl Enroller<'_> {
     }
 
     fn layer_store(&self, directory: &Path) -> Result<Files, EnrolError> {
-        // What was begun and never finished is replaced.
-        Ok(Files { passphrase: None, force: true, ..self.open(directory)? })
+        Ok(Files { passphrase: None, ..self.open(directory)? })
     }
 
     pub(super) fn layer_issuer(&self) -> Result<(String, Authority<'static>), EnrolError> {

@@ -368,15 +368,50 @@ fn what_is_missing_is_added_and_what_is_there_is_left_alone() {
 }
 
 #[test]
-fn a_bundle_that_was_begun_and_never_finished_is_made_anew() {
+fn no_key_is_replaced_because_another_file_is_not_there_and_what_is_missing_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let enroller = enroller(directory.path());
-    enroller.all(&facts()).unwrap();
-    let bundle = directory.path().join("hosts/ws2");
-    let key = std::fs::read(bundle.join("device.key")).unwrap();
-    std::fs::remove_file(bundle.join("workstation.toml")).unwrap();
-    assert_eq!(enroller.all(&facts()).unwrap().len(), 6);
-    assert_ne!(std::fs::read(bundle.join("device.key")).unwrap(), key);
+    let mut facts = facts();
+    facts.etcd = Some((DomainName::new("etcd.small.example").unwrap(), vec!["192.0.2.9".parse().unwrap()]));
+    let written = enroller.all(&facts).unwrap();
+    let all = || written.iter().map(|path| std::fs::read(path).ok()).collect::<Vec<_>>();
+    let whole = all();
+    for lost in &written {
+        let kept = std::fs::read(lost).unwrap();
+        std::fs::remove_file(lost).unwrap();
+        let before = all();
+        let name = lost.strip_prefix(directory.path()).unwrap().display().to_string();
+        match enroller.all(&facts) {
+            // Whoever signs may have the only key elsewhere, as a host that has asked with a request has its.
+            Ok(added) => assert!(
+                added.is_empty()
+                    && (name.starts_with("authority/")
+                        || name == "etcd/tls.key"
+                        || name == "server/federation.key")
+                    || name == "auditor/auditor.key"
+                    || added == [lost.clone()] && name == "server/auditor.pub",
+                "{name}: {added:?}"
+            ),
+            Err(EnrolError::NotWhole(said)) => {
+                assert!(
+                    said.missing.contains(lost) && said.remedy.contains("levee enrol"),
+                    "{name}: {said:?}"
+                );
+            }
+            Err(other) => panic!("{name}: {other}"),
+        }
+        let after = all();
+        let changed = before.iter().zip(&after).filter(|(before, after)| before.is_some() && before != after);
+        assert_eq!(changed.count(), 0, "{name}: what was there is left alone");
+        std::fs::write(lost, kept).unwrap();
+    }
+    assert_eq!(all(), whole);
+    assert_eq!(enroller.all(&facts).unwrap(), Written::new());
+    // By force it is made anew, a whole part of it.
+    std::fs::remove_file(directory.path().join("hosts/ws2/workstation.toml")).unwrap();
+    let anew = Enroller { force: true, ..self::enroller(directory.path()) };
+    assert_eq!(anew.host(&facts, "ws2").unwrap().len(), 6);
+    assert_eq!(enroller.all(&facts).unwrap(), Written::new());
 }
 
 #[test]

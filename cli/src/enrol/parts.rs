@@ -1,0 +1,182 @@
+//! Which files are made together, and whether all of them are there. No private key is replaced because another file is not there: it may
+//! have signed or opened what nothing else does.
+
+use super::{EnrolError, Enroller};
+use std::path::{Path, PathBuf};
+
+/// Files of one directory that are made together.
+pub struct Part {
+    /// Their directory, below the state directory.
+    directory: String,
+    /// What is where the keys are used, all of it or nothing; of several names with `|` between them one is there.
+    private: &'static [&'static str],
+    /// What is public.
+    public: &'static [&'static str],
+    /// What makes them anew.
+    remedy: String,
+}
+
+/// What there is of a part.
+pub struct There {
+    /// Private keys that are there.
+    keys: Vec<PathBuf>,
+    /// Private keys that are not.
+    no_keys: Vec<PathBuf>,
+    /// Public files that are there.
+    files: Vec<PathBuf>,
+    /// Public files that are not.
+    no_files: Vec<PathBuf>,
+}
+
+/// Files of a part are missing, and others are there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NotWhole {
+    /// What is missing.
+    pub missing: Vec<PathBuf>,
+    /// One that is there, a private key where there is one.
+    pub there: PathBuf,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl std::fmt::Display for NotWhole {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let missing: Vec<String> = self.missing.iter().map(|path| path.display().to_string()).collect();
+        let are = if missing.len() == 1 { "is" } else { "are" };
+        write!(f, "{} {are} not there, and {} is", missing.join(", "), self.there.display())
+    }
+}
+
+impl Part {
+    /// The authority of the site.
+    pub fn authority() -> Self {
+        let remedy = "a bundle's authority.pem is a copy of ca.pem; else make the whole site anew: levee enrol all SITE --force";
+        Self::new("authority", &["ca.key|ca.uri"], &["ca.pem"], remedy)
+    }
+
+    /// The authority for etcd and its clients.
+    pub fn federation_authority() -> Self {
+        let remedy = "server/federation-authority.pem is a copy of federation-ca.pem; else make the whole site anew: levee enrol all SITE --force";
+        Self::new("authority", &["federation-ca.key|federation-ca.uri"], &["federation-ca.pem"], remedy)
+    }
+
+    /// etcd's own.
+    pub fn etcd() -> Self {
+        Self::new(
+            "etcd",
+            &["tls.key"],
+            &["chain.pem", "authority.pem"],
+            "make etcd's anew: levee enrol etcd SITE --force",
+        )
+    }
+
+    /// The server's.
+    pub fn server() -> Self {
+        let remedy = "make the server's keys anew: levee enrol server SITE --force (the audit log goes on under the new one)";
+        // `audit.pub` is made where the keys are used, as they are.
+        let keys = &["tls.key", "ike.key", "audit.key", "audit.pub"];
+        Self::new("server", keys, &["chain.pem", "ike-chain.pem", "authority.pem"], remedy)
+    }
+
+    /// The server's as etcd's client.
+    pub fn federation_client() -> Self {
+        let public = &["federation-chain.pem", "federation-authority.pem"];
+        let remedy = "have another follow it: levee enrol rotate SITE federation";
+        Self::new("server", &["federation.key"], public, remedy)
+    }
+
+    /// A host's bundle.
+    pub fn host(name: &str) -> Self {
+        let public = &["chain.pem", "ike-chain.pem", "authority.pem", "workstation.toml"];
+        let remedy =
+            format!("make this host's bundle anew, and copy it: levee enrol host SITE {name} --force");
+        Self::new(&format!("hosts/{name}"), &["device.key", "ike.key"], public, &remedy)
+    }
+
+    /// The second tunnel's authority.
+    pub fn layer_authority() -> Self {
+        let remedy = "layer/authority.pem is a copy of ca.pem; else make the whole site anew: levee enrol all SITE --force";
+        Self::new("layer/authority", &["ca.key"], &["ca.pem"], remedy)
+    }
+
+    /// An end of the second tunnel.
+    pub fn layer_end(directory: &str, whose: &str) -> Self {
+        let remedy = format!("have another follow it: levee enrol rotate SITE layer{whose}");
+        Self::new(directory, &["layer.key"], &["chain.pem", "authority.pem"], &remedy)
+    }
+
+    fn new(
+        directory: &str,
+        private: &'static [&'static str],
+        public: &'static [&'static str],
+        remedy: &str,
+    ) -> Self {
+        Self { directory: directory.to_owned(), private, public, remedy: remedy.to_owned() }
+    }
+
+    /// What of it is there.
+    pub fn there(&self, state: &Path) -> There {
+        let directory = state.join(&self.directory);
+        let found =
+            |names: &&str| names.split('|').map(|name| directory.join(name)).find(|path| path.exists());
+        let first = |names: &&str| names.split('|').next().map(|name| directory.join(name));
+        let missing =
+            |all: &[&str]| all.iter().filter(|names| found(names).is_none()).filter_map(first).collect();
+        There {
+            keys: self.private.iter().filter_map(found).collect(),
+            no_keys: missing(self.private),
+            files: self.public.iter().filter_map(found).collect(),
+            no_files: missing(self.public),
+        }
+    }
+
+    /// Whether it is there as a whole, or not at all. Private keys may be elsewhere, all of them: the authority's, off line, and those for
+    /// which somebody has asked with a request.
+    ///
+    /// # Errors
+    /// A part of it is.
+    pub fn is_whole(&self, state: &Path) -> Result<bool, NotWhole> {
+        let There { keys, no_keys, files, no_files } = self.there(state);
+        let lost_key = !keys.is_empty() && !no_keys.is_empty();
+        match keys.first().or(files.first()) {
+            None => Ok(false),
+            Some(_) if no_files.is_empty() && !lost_key => Ok(true),
+            Some(there) => Err(NotWhole {
+                missing: if lost_key { [no_keys, no_files].concat() } else { no_files },
+                there: there.clone(),
+                remedy: format!("put back what is missing, or {}", self.remedy),
+            }),
+        }
+    }
+
+    /// Its certificates' files.
+    pub fn chains(&self, state: &Path) -> Vec<PathBuf> {
+        let directory = state.join(&self.directory);
+        self.public
+            .iter()
+            .filter(|name| name.ends_with("chain.pem"))
+            .map(|name| directory.join(name))
+            .collect()
+    }
+
+    /// What makes it anew.
+    pub fn remedy(&self) -> &str {
+        &self.remedy
+    }
+
+    /// Private keys of which none is there, though what they are for is.
+    pub fn keys_elsewhere(&self, state: &Path) -> Option<Vec<PathBuf>> {
+        let there = self.there(state);
+        (there.keys.is_empty() && !there.files.is_empty()).then_some(there.no_keys)
+    }
+}
+
+impl Enroller<'_> {
+    /// Whether a part is there; what shall be replaced does not count.
+    ///
+    /// # Errors
+    /// Not all of it: nothing of it is replaced but by force.
+    pub(super) fn has(&self, part: &Part) -> Result<bool, EnrolError> {
+        if self.force { Ok(false) } else { part.is_whole(self.state).map_err(EnrolError::NotWhole) }
+    }
+}
