@@ -54,6 +54,7 @@ use rcgen::PublicKeyData;
 pub use request::{Whose, request};
 pub use rotate::{Rotated, What};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 pub use token::{Tokens, Uri};
@@ -132,7 +133,11 @@ impl Enroller<'_> {
         let host = facts.host(name)?;
         let (key, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
         let certificates = self.host_certificates(facts, host, (&key, &ike))?;
-        let mut files = self.open(&self.state.join("hosts").join(host.name.as_str()))?;
+        let directory = self.state.join("hosts").join(host.name.as_str());
+        let mut files = self.open(&directory)?;
+        // Who works at the workstation may read what is public, as `levee-tpe doctor` does for them; each private key is its owner's alone.
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o755))
+            .map_err(|error| EnrolError::File(directory, error))?;
         files.private("device.key", &key)?;
         files.private("ike.key", &ike)?;
         files.all(certificates)?;

@@ -19,6 +19,7 @@ use levee_ipc::client::RefusalKind;
 use levee_ipc::tpe::{Answer, Command};
 use levee_policy::site::Suites;
 use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
+use rustix::termios::isatty;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -206,11 +207,21 @@ fn main() -> ExitCode {
         Err(fault) => return misunderstood(&fault),
     };
     let Some(action) = &arguments.action else {
-        let socket = command::socket(arguments.socket.clone(), command::RUNS.as_ref());
-        return match socket.and_then(|socket| screen::run(&socket)) {
+        let screen = || {
+            let on_terminal = isatty(std::io::stdin()) && isatty(std::io::stdout());
+            if !on_terminal || arguments.json {
+                return Err(Fault::Local("without a command it takes a whole terminal: name one, such as `levee-tpe status`; `levee-tpe --help` lists them".into()));
+            }
+            screen::run(&command::socket(arguments.socket.clone(), command::RUNS.as_ref())?)
+        };
+        return match screen() {
             Ok(()) => ExitCode::SUCCESS,
             Err(fault) => {
-                complain(&fault);
+                if arguments.json {
+                    say_json(&fault.json());
+                } else {
+                    complain(&fault);
+                }
                 ExitCode::from(UNREAD)
             }
         };
@@ -309,6 +320,9 @@ fn complain(why: &dyn std::fmt::Display) {
 
 /// What the doctor says; its exit status is 1 where something is lacking, 2 where it could not look.
 fn examine(bundle: &std::path::Path, arguments: &Arguments) -> ExitCode {
+    if arguments.verbose {
+        complain(&format!("reads {}", bundle.display()));
+    }
     match doctor::examine(bundle, arguments.socket.clone()) {
         Ok(found) => {
             let text = found.text(arguments.quiet);
@@ -388,10 +402,17 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             return run::run(&socket, argv.clone(), carried).map(Answer::Exited);
         }
         Action::Status | Action::Labels => Command::Status,
-        Action::Passwd { password } => Command::Passwd {
-            old: password.source(0).read("Present password")?,
-            new: password.source(1).read("New password")?,
-        },
+        Action::Passwd { password } => {
+            let (old, new) =
+                (password.source(0).read("Present password")?, password.source(1).read("New password")?);
+            // Nobody sees what they type.
+            if matches!(password.source(1), PasswordSource::Prompt)
+                && password.source(1).read("The new one again")?.expose() != new.expose()
+            {
+                return Err(Fault::Local("the two are not the same; the password is as it was".into()));
+            }
+            Command::Passwd { old, new }
+        }
         Action::Logout => Command::Logout,
     };
     let answer = ask(&socket, arguments, &command)?;

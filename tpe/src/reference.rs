@@ -105,7 +105,7 @@ _levee-tpe-labels() {
                 ;;
         esac
     done
-    _levee-tpe "$@"
+    _levee__tpe "$@"
 }
 complete -F _levee-tpe-labels -o bashdefault -o default levee-tpe
 "#;

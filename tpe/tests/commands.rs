@@ -576,6 +576,14 @@ fn the_labels_that_may_be_chosen_are_listed_and_the_shell_completes_them() {
         .output()
         .unwrap();
     assert_eq!(text(&completed.stdout), "SECRET\n", "{}", text(&completed.stderr));
+    // A command as well, which the definitions themselves complete.
+    let script = "source <(\"$0\" completions bash); COMP_WORDS=(\"$0\" lo); COMP_CWORD=1; \
+                  _levee-tpe-labels \"$0\" lo \"$0\"; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let completed = std::process::Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_levee-tpe")])
+        .output()
+        .unwrap();
+    assert_eq!(text(&completed.stdout), "login\nlock\nlogout\n", "{}", text(&completed.stderr));
     // What is done quietly says nothing; what is refused is said.
     let quiet = world.tpe(&["--quiet", "level", "SECRET"], "");
     assert_eq!(

@@ -233,7 +233,7 @@ impl Keyer {
             (live.ike.filter(|it| *it != ike), live.connecting.filter(|it| *it != ike));
         let why = match reason {
             CloseReason::Local | CloseReason::Peer => "the server ended the negotiation".to_owned(),
-            CloseReason::PeerSilent => "the server does not answer".to_owned(),
+            CloseReason::PeerSilent => "the server does not answer; `levee-tpe doctor` says what is in the way".to_owned(),
             CloseReason::Notified(error) if error == "NO_PROPOSAL_CHOSEN" => {
                 "the server takes none of the algorithms that this workstation offers (NO_PROPOSAL_CHOSEN): its bundle and the \
                  site file differ in `suites`"

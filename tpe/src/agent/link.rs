@@ -24,6 +24,11 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// A request unanswered for so long means that the path is gone. The password hash takes its time.
 const ANSWER: Duration = Duration::from_secs(25);
 
+/// Older than this, what a try has said may have changed.
+const RECENT: Duration = Duration::from_secs(5);
+/// What finds out more.
+pub const DOCTOR: &str = "`levee-tpe doctor` says what is in the way";
+
 /// How long the server may take to answer.
 pub fn patience(request: &Request) -> Duration {
     match request {
@@ -78,8 +83,8 @@ pub struct Link {
     device: Device,
     addresses: Vec<SocketAddr>,
     up: Option<Up>,
-    /// Why it could not be made last, until it is.
-    failed: Option<String>,
+    /// Why it could not be made last, and when, until it is.
+    failed: Option<(String, Instant)>,
     /// When what was answered last was asked.
     heard: Duration,
     /// Whether the server is to be told that somebody sits here and does something.
@@ -163,19 +168,21 @@ impl Link {
                 Err(error) => failed = format!("the trusted path to {address}: {error}"),
             }
         }
-        self.failed = Some(failed.clone());
+        self.failed = Some((failed.clone(), Instant::now()));
         Err(failed)
     }
 
-    /// Why it is not there, as far as that is known.
-    pub fn failure(&self) -> Option<&str> {
-        self.failed.as_deref()
+    /// Why it is not there, as far as that is known, and when that was found out if it is not just now.
+    pub fn failure(&self) -> Option<String> {
+        let (why, at) = self.failed.as_ref()?;
+        let ago = at.elapsed();
+        Some(if ago < RECENT { why.clone() } else { format!("{why} (tried {} s ago)", ago.as_secs()) })
     }
 
     /// That it is not there, in words.
     pub fn is_down(&self) -> String {
-        let why = self.failed.as_ref().map_or_else(String::new, |why| format!(": {why}"));
-        format!("the trusted path is down{why}")
+        let why = self.failure().map_or_else(String::new, |why| format!(": {why}"));
+        format!("the trusted path is down{why}; {DOCTOR}")
     }
 
     fn connect_to(&self, address: SocketAddr, events: &mut Events<Source>) -> Result<Up, String> {
@@ -379,6 +386,11 @@ pub fn unwelcome(error: &rustls::Error) -> String {
         ),
         error => error.to_string(),
     }
+}
+
+/// For whom trying again at once would be in vain. (The agent's filter has no other way to sleep.)
+pub fn pause() {
+    let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 300_000_000 }));
 }
 
 fn wait(fd: BorrowedFd<'_>, flags: PollFlags, deadline: Instant) -> Result<(), String> {

@@ -396,7 +396,7 @@ impl Agent {
 
     /// Why the server was not reached when that was tried last.
     fn unreached(&self) -> Option<String> {
-        self.link.failure().map(str::to_owned)
+        self.link.failure()
     }
 
     fn status(&self) -> levee_ipc::tpe::Status {

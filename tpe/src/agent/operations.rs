@@ -1,7 +1,7 @@
 //! What a person asks for, and what the server, the warden or time demand: each a straight sequence of steps.
 
 use super::carry::{self, Whole};
-use super::link::patience;
+use super::link::{self, DOCTOR, patience};
 use super::people::{Person, Program};
 use super::{Agent, Live, Part, granted};
 use levee_daemon::Fatal;
@@ -121,7 +121,7 @@ impl Agent {
                 format!("{user} is signed on here{path}"),
             ));
         }
-        self.link.connect(&mut self.events).or_else(unavailable)?;
+        self.link.connect(&mut self.events).or_else(|why| unavailable(format!("{why}; {DOCTOR}")))?;
         match self.ask(&Request::Login { user, password, code }) {
             // Nobody would know that they are.
             Ok(Reply::LoggedIn(_)) if self.is_deserted() => {
@@ -441,9 +441,7 @@ impl Agent {
         let Some(session) = self.session.as_ref().map(|live| live.id) else {
             // A login without a session is not kept by the server. Why the path was lost, another try may say: this host may be revoked.
             self.login = None;
-            let why = self.link.connect(&mut self.events).err();
-            self.link.close();
-            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            let why = self.why_lost().map_or_else(String::new, |why| format!(": {why}"));
             self.ended = Some(format!("the trusted path was lost before a session was open{why}"));
             return Ok(());
         };
@@ -481,6 +479,20 @@ impl Agent {
             // The path broke again: another try follows.
             Err(NotDone::Refused(..)) => Ok(()),
             Err(fatal) => Err(fatal),
+        }
+    }
+
+    /// What a server says that has let go of a path. A list of who is revoked comes to all of its processes, one after the other, so that the
+    /// first try may be lost as the path was.
+    fn why_lost(&mut self) -> Option<String> {
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            let why = self.link.connect(&mut self.events).err();
+            self.link.close();
+            if why.is_none() || Instant::now() >= until {
+                return why;
+            }
+            link::pause();
         }
     }
 

@@ -20,7 +20,7 @@ const DAY: i64 = 86_400;
 /// For the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// What to do about a certificate of this workstation's.
-const RENEW: &str = "on the server `levee enrol host` for this host again, with --force; copy the bundle here; then `levee reload`";
+const RENEW: &str = "on the server `levee enrol host` for this host again, with --force; copy the bundle here; then `levee reload`, and `levee-tpe logout` where somebody is signed on: the new keys count some ten seconds later";
 
 /// How many days are between two seconds, in words.
 fn days(from: i64, to: i64) -> String {

@@ -79,7 +79,11 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
     let path = bundle.join("workstation.toml");
     let file = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
-            format!("{}: {error}; run this as root, or name a copy with --bundle", path.display())
+            format!(
+                "{}: {error}; run this as root, or let root do `chmod 755 {}`: the private keys in it stay root's alone",
+                path.display(),
+                bundle.display()
+            )
         }
         _ => format!(
             "{}: {error}; the bundle is the directory that `levee enrol` made for this host: copy it there, or name it with --bundle",

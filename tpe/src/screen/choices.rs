@@ -114,7 +114,7 @@ impl Menu {
             Choice::End => "End the program".to_owned(),
             Choice::Lock => "Lock".to_owned(),
             Choice::SignOff => "Sign off".to_owned(),
-            Choice::Leave => "Leave this screen".to_owned(),
+            Choice::Leave => "Leave: you stay signed on".to_owned(),
         };
         let pinned = choices
             .iter()

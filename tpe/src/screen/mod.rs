@@ -178,7 +178,7 @@ impl Screen {
                 (View::Form(form) | View::Locked(form), _) => draw::form(frame, area, form, message, &keys),
                 (View::Menu(menu), _) => list(frame, "Trusted menu", &menu.items, menu.chosen, menu.pinned),
                 (View::Pick(picker), _) => {
-                    list(frame, "Choose a level, tick its categories", &picker.lines(), picker.chosen, 1);
+                    list(frame, "Level and categories", &picker.lines(), picker.chosen, 1);
                 }
                 (View::Search(search), _) => {
                     list(frame, &format!("Level: {}_", search.typed), &search.lines(), search.chosen, 0);
@@ -263,6 +263,13 @@ impl Screen {
                 self.message = format!("The session was ended: {reason}");
             }
             self.leave_program();
+        }
+        // Somebody signed on in another place meanwhile, such as the command line.
+        if matches!(self.view, View::Form(_))
+            && self.status.as_ref().is_some_and(|status| status.user.is_some())
+        {
+            self.message.clear();
+            self.open_menu();
         }
         self.follow_lock();
         self.fit();
