@@ -16,6 +16,7 @@ use rustix::thread::{Gid, Uid};
 use crate::log::{self, Followed};
 use crate::operator::Which;
 use crate::output::{self, shown};
+use crate::running::Running;
 
 /// Where a label's store is, within the label.
 const STORE: &str = "srv/own";
@@ -39,7 +40,7 @@ pub struct Exec {
     which: Which,
     /// The label
     label: LabelName,
-    /// The server's state directory, for the label's log [default: the only one below /var/lib/levee]
+    /// The server's state directory, for the label's log [default: that of the server that runs]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// The program's absolute path, and its arguments
@@ -80,7 +81,9 @@ impl Exec {
         }
         let (which, label) = (self.which, self.label);
         let label = which.typed(label)?;
-        let mut log = Followed::from_now(log::directory(self.state, Some(&label))?);
+        // Of the server that is asked, wherever its state is.
+        let running = || Running::of(&which.run().ok()?).ok()?.state().map(Path::to_owned);
+        let mut log = Followed::from_now(log::directory(self.state.or_else(running), Some(&label))?);
         let asked = which.begin(&Command::Enter(label, what))?;
         let source = match asked.next()? {
             Answer::Began(source) => format!("{source}: "),

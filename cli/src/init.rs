@@ -324,8 +324,10 @@ impl Answers {
         ];
         let there = [
             "levee up --workstation /etc/levee/workstation".to_owned(),
-            format!("levee-tpe login {user}; levee-tpe level {level}"),
-            format!("levee-tpe run -- curl http://{}/", self.server),
+            format!(
+                "levee-tpe login {user}; levee-tpe level {level}; levee-tpe run -- curl http://{}/",
+                self.server
+            ),
         ];
         let here: Vec<String> = here.into_iter().flatten().collect();
         let numbered = |from: usize, steps: &[String]| -> String {

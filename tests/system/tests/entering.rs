@@ -29,8 +29,7 @@ command = ["/bin/sh", "-c", "exec sleep 1"]
 "#;
 
 fn exec(world: &World, label: &str, argv: &[&str]) -> levee_system::Done {
-    let (run, state) = (text(&world.path("run")), text(&world.path("state")));
-    world.levee(&[&["exec", label, "--run", &run, "--state", &state, "--"], argv].concat())
+    world.levee(&[&["exec", label, "--run", &text(&world.path("run")), "--"], argv].concat())
 }
 
 fn put(world: &World, label: &str, file: &str, path: &str) -> levee_system::Done {
