@@ -60,3 +60,23 @@ fn a_guard_has_the_bounds_that_the_file_says_and_octets_for_as_many_messages() {
     assert_eq!((all.answer().as_millis(), hours, all.schema()), (2_000, Some((481, 1_082)), Some("true")));
     assert_eq!(all.filter().as_str(), "checker");
 }
+
+#[test]
+fn a_guard_waits_longer_than_its_filter_may_stand_still_in_a_frame() {
+    // One slot of 50 ms, a margin of 500 us, and `stop` twice, which are 49 ms 750 us each: 150 ms in all.
+    let frames = "[frames]\nstop = \"49750us\"\n[[frames.slot]]\ntime = \"50ms\"\n";
+    let of = |answer: u64, more: &str| {
+        site(&format!("messages = \"1 in 1s\"\nanswer = \"{answer}ms\"\n{frames}{more}"))
+    };
+    of(151, "").unwrap();
+    let why = of(150, "").unwrap_err();
+    assert!(
+        why.contains("waits 150 ms for its filter `checker`") && why.contains("still for 150 ms"),
+        "{why}"
+    );
+    assert!(why.contains("such as \"600ms\""), "{why}");
+    // What has a processor for itself alone never stands still.
+    let alone = |label: &str| format!("[[processors]]\nnumbers = \"1\"\nlabels = [\"{label}\"]\n");
+    of(150, &alone("SECRET")).unwrap();
+    of(150, &alone("CONFIDENTIAL")).unwrap_err();
+}

@@ -4,7 +4,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// For the TCP connection.
@@ -16,11 +16,32 @@ const PIECES: Duration = Duration::from_secs(1);
 /// The most bytes of an answer's head, and of one chunk: etcd's own bound on a message is 2 MiB.
 const MOST: usize = 8 << 20;
 
+/// TLS with our certificate, as connections begin with it that are made from now on: keys may be followed by others while one lasts.
+#[derive(Clone)]
+pub struct Configured(Arc<Mutex<Arc<ClientConfig>>>);
+
+impl Configured {
+    /// With this, until there is another.
+    pub fn new(config: Arc<ClientConfig>) -> Self {
+        Self(Arc::new(Mutex::new(config)))
+    }
+
+    /// With another.
+    pub fn set(&self, config: Arc<ClientConfig>) {
+        // Nothing is done under the lock that could leave it as it must not be.
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    fn get(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// Who is asked, and how.
 #[derive(Clone)]
 pub struct Target {
     /// TLS, with our certificate.
-    pub config: Arc<ClientConfig>,
+    pub config: Configured,
     /// The name in the servers' certificates.
     pub name: ServerName<'static>,
     /// Where they are.
@@ -86,7 +107,7 @@ impl Connection {
         tcp.set_nodelay(true)?;
         tcp.set_read_timeout(Some(CONNECT))?;
         tcp.set_write_timeout(Some(CONNECT))?;
-        let tls = ClientConnection::new(Arc::clone(&target.config), target.name.clone()).map_err(other)?;
+        let tls = ClientConnection::new(target.config.get(), target.name.clone()).map_err(other)?;
         let mut stream = StreamOwned::new(tls, tcp);
         let until = Instant::now() + WHOLE;
         while stream.conn.is_handshaking() {

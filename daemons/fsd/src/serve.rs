@@ -1,9 +1,9 @@
 //! Three threads: one hears the warden and sessiond, one carries out what sessiond asks, one watches the table.
 
 use crate::etcd::{Client, Done, Fault, Found, News, OwnKeys, Table, Watch, WatchFault};
-use crate::http::Target;
-use crate::start::{Source, Started};
-use levee_daemon::{Fatal, Order, Outbox, TURN, Warden};
+use crate::http::{Configured, Target};
+use crate::start::{Keys, Source, Started};
+use levee_daemon::{Fatal, Order, Outbox, TURN, Warden, late_pem};
 use levee_ipc::federation::{Ask, Heard};
 use levee_ipc::warden::fsd::FsdPart;
 use levee_ipc::{Channel, SendError};
@@ -24,10 +24,11 @@ const WATCHES: usize = 4;
 /// # Errors
 /// When the warden or sessiond sends what is no message, or sessiond asks more than there may be.
 pub fn serve(started: Started) -> Result<(), Fatal> {
-    let Started { mut events, mut warden, sessiond: (hears, tells), signer, target, own } = started;
+    let Started { mut events, mut warden, sessiond: (hears, tells), mut keys, target, own } = started;
     let mut sessiond: Outbox<()> = Outbox::new();
     sessiond.replace(hears, &mut events, Source::Sessiond)?;
     let (asks, asked) = sync_channel(ASKS);
+    let config = target.config.clone();
     let newest = Arc::new(AtomicU64::new(0));
     let worker = Worker {
         sessiond: Arc::new(tells),
@@ -46,7 +47,15 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
                     None => {}
                     // Another sessiond knows nothing of what this process was asked: it gets another one of us, too.
                     Some(Order::Stop | Order::Take(FsdPart::Sessiond, _)) => return Ok(()),
-                    Some(Order::Take(FsdPart::Signer, with)) => signer.set(with.channel()?),
+                    Some(Order::Take(FsdPart::Signer, with)) => keys.signer.set(with.channel()?),
+                    Some(Order::Take(FsdPart::Chain, with)) => {
+                        keys.chain = late_pem(&with.one()?)?;
+                        go_on_with(&keys, &config);
+                    }
+                    Some(Order::Take(FsdPart::Authority, with)) => {
+                        keys.authority = late_pem(&with.one()?)?;
+                        go_on_with(&keys, &config);
+                    }
                     Some(Order::Take(part, _)) => return Err(Warden::unwanted(&part)),
                 },
                 Source::Sessiond => {
@@ -66,6 +75,15 @@ pub fn serve(started: Started) -> Result<(), Fatal> {
                 }
             }
         }
+    }
+}
+
+/// Connections begin with these from now on. The lease is the table's and not a connection's, so that no session notices.
+fn go_on_with(keys: &Keys, config: &Configured) {
+    match keys.config() {
+        Ok(new) => config.set(new),
+        // Those before them go on counting.
+        Err(why) => levee_ipc::say!("levee-fsd: new certificates are not used: {why}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! From the first instruction to the sandbox.
 
 use crate::etcd::OwnKeys;
-use crate::http::Target;
+use crate::http::{Configured, Target};
 use levee_daemon::{Descriptors, Events, Fatal, Kit, Many, One, Warden, begin, pem};
 use levee_ipc::Channel;
 use levee_ipc::warden::fsd::FsdPart;
@@ -9,8 +9,10 @@ use levee_policy::site::Suites;
 use levee_policy::{DomainName, SiteName};
 use levee_sys::sandbox::Sandbox;
 use levee_tls::SignerHandle;
+use rustls::ClientConfig;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 /// The system calls that fsd may make.
 const FILTER: &str = include_str!("../../../conf/seccomp/fsd.toml");
@@ -51,13 +53,35 @@ pub enum Source {
     Sessiond,
 }
 
+/// Who it is to etcd, and whom it believes there.
+pub struct Keys {
+    /// PEM, own certificate first.
+    pub chain: Vec<u8>,
+    /// PEM.
+    pub authority: Vec<u8>,
+    /// Who signs.
+    pub signer: SignerHandle,
+    /// What the site lets TLS use.
+    pub suites: Suites,
+}
+
+impl Keys {
+    /// TLS by these.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn config(&self) -> Result<Arc<ClientConfig>, levee_tls::Error> {
+        levee_tls::client(&self.chain, &self.authority, None, &self.signer, self.suites)
+    }
+}
+
 /// What it works with.
 pub struct Started {
     pub events: Events<Source>,
     pub warden: Warden<FsdPart>,
     /// To hear sessiond, and to tell it: two descriptors of one channel.
     pub sessiond: (Channel, Channel),
-    pub signer: SignerHandle,
+    pub keys: Keys,
     pub target: Target,
     pub own: OwnKeys,
 }
@@ -79,8 +103,9 @@ pub fn start(suites: Suites) -> Result<Option<Started>, Fatal> {
     }
     let fault = |why: &dyn std::fmt::Display| Fatal::new("begin", why);
     let name = members.first().map(|(_, name)| name.clone()).ok_or_else(|| fault(&"there is no etcd"))?;
+    let keys = Keys { chain, authority, signer, suites };
     let target = Target {
-        config: levee_tls::client(&chain, &authority, None, &signer, suites).map_err(|e| fault(&e))?,
+        config: Configured::new(keys.config().map_err(|e| fault(&e))?),
         name: levee_tls::server_name(&name).map_err(|e| fault(&e))?,
         members: members.into_iter().map(|(address, _)| address).collect(),
     };
@@ -89,5 +114,5 @@ pub fn start(suites: Suites) -> Result<Option<Started>, Fatal> {
     let sandbox = Sandbox { tcp: true, ..Sandbox::new(FILTER) };
     let warden = beginning.confine(&sandbox)?.ready(&mut events, Source::Warden)?;
     let sessiond = (sessiond, Channel::from_fd(other));
-    Ok(Some(Started { events, warden, sessiond, signer, target, own: OwnKeys { site, me } }))
+    Ok(Some(Started { events, warden, sessiond, keys, target, own: OwnKeys { site, me } }))
 }

@@ -18,6 +18,14 @@ pub fn pem(fd: &OwnedFd) -> Result<Vec<u8>, Fatal> {
     content(fd, MAX_PEM).map_err(fault)
 }
 
+/// What is in a memory file with certificates that comes while a process works, which is positioned at its beginning. In the sandbox too.
+///
+/// # Errors
+/// The kernel's, and where it is too large.
+pub fn late_pem(fd: &OwnedFd) -> Result<Vec<u8>, Fatal> {
+    content(fd, MAX_PEM).map_err(|why| Fatal::new("read new certificates", why))
+}
+
 /// What is in a memory file with revocation lists, which is positioned at its beginning. In the sandbox too.
 ///
 /// # Errors

@@ -40,7 +40,7 @@ mod warden;
 pub use descriptors::Descriptors;
 pub use events::{Can, Events, MOST_SEEN, Watched};
 pub use fatal::{Fatal, run};
-pub use file::{pem, revocations, whole};
+pub use file::{late_pem, pem, revocations, whole};
 pub use kit::{Beginning, Begun, Confined, Kit, Many, One, begin};
 pub use outbox::{Bound, Lost, Outbox};
 pub use warden::{Order, Warden};

@@ -373,6 +373,24 @@ fn the_federations_authority_is_followed_by_another_and_who_has_a_key_of_before_
     two.world.level("ws1", "UNCLASSIFIED").ok();
     two.world.fetch("ws1", THERE).ok();
 
+    // A server's own key alone: nobody notices, for longer than a lease and whatever waits for one.
+    let sessions = || two.status("run")["sessions"].clone();
+    let id = |sessions: &serde_json::Value| sessions[0]["id"].as_str().map(str::to_owned);
+    let before = id(&sessions());
+    assert!(before.is_some());
+    rotate(&two, site, &["federation"], state);
+    two.world.levee(&["reload", "--run", &path(&two, "run")]).ok();
+    let until = std::time::Instant::now() + Duration::from_secs(15);
+    while std::time::Instant::now() < until {
+        assert_eq!(
+            (id(&sessions()), others(&two, "run"), others(&two, "second-run")),
+            (before.clone(), 1, 1)
+        );
+        two.world.fetch("ws1", HERE).ok();
+        two.world.fetch("ws1", THERE).ok();
+    }
+    let log = two.world.levee(&["audit", "show", "--state", state]).ok();
+    assert!(log.contains("the server goes on with new ones: server/federation-chain.pem"), "{log}");
     rotate(&two, site, &["federation-authority"], state);
     everywhere(&mut two);
     join(&two);

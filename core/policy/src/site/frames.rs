@@ -201,4 +201,25 @@ pub(super) fn check(reader: &mut Reader<'_>, frames: &At<Frames>, own: &[Process
         let remedy = "name its label in a slot, or add a slot without `labels`, which is for all";
         reader.problem(ProblemKind::BadValue, &frames.span, what, remedy);
     }
+    patient(reader, &frames.value, own, draft);
+}
+
+/// A guard waits for its filter longer than that may stand still: else messages were refused, and the filter started again, for nothing.
+fn patient(reader: &mut Reader<'_>, frames: &Frames, own: &[Processors], draft: &Draft) {
+    let Some(parts) = &draft.parts else { return };
+    for guard in parts.channels.iter().filter_map(|channel| channel.guard.as_ref()) {
+        let filter = parts.partitions.iter().find(|(name, ..)| name.value == guard.filter.value);
+        let Some((_, label, _)) = filter else { continue };
+        let alone = own.iter().any(|processors| processors.are_of(&label.value) && processors.are_of_one());
+        if alone || guard.guard.answer() > frames.longest() {
+            continue;
+        }
+        let (answer, longest) = (guard.guard.answer().as_millis(), frames.longest().as_millis());
+        let what = format!(
+            "the guard waits {answer} ms for its filter `{}`, which may stand still for {longest} ms of a frame",
+            guard.filter.value
+        );
+        let remedy = format!("give it a longer `answer`, such as \"{}ms\"", longest.saturating_mul(4));
+        reader.problem(ProblemKind::OutOfBounds, &guard.filter.span, what, remedy);
+    }
 }

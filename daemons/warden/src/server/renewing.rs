@@ -1,6 +1,5 @@
-//! Keys that were made anew while the server runs: who has the old ones ends and is started again with the new ones, or, as sessiond, is told. That costs
-//! no session and no packet (as the death of any of them does not), but where fsd is among them: without it the server's sessions end. The audit log
-//! says what was rotated.
+//! Keys that were made anew while the server runs: who has the old ones ends and is started again with the new ones, or, as sessiond and fsd, is told.
+//! That costs no session and no packet (as the death of none of those who are started again does). The audit log says what was rotated.
 //!
 //! The old keys are nowhere but in the running signer: their files have been destroyed. So the new ones are first read by a signer that
 //! signs nothing ([`Trial`]). Those that it cannot use nobody goes on with.
@@ -8,23 +7,29 @@
 use super::*;
 use crate::waits::WatchedChannel;
 use levee_ipc::RecvError;
+use levee_ipc::warden::fsd::FsdPart;
 use std::io;
 use std::path::Path;
 
-/// The file that stands for a key, below the state directory, who has to be started again when it changes, and as what sessiond is told of it.
-type KeyFile = (&'static str, &'static [Role], Option<SessiondPart>);
+/// The file that stands for a key, below the state directory, who has to be started again when it changes, and as what sessiond and fsd are told of it.
+type KeyFile = (&'static str, &'static [Role], Option<SessiondPart>, Option<FsdPart>);
 
 const KEYS: [KeyFile; 9] = [
-    ("authority/ca.pem", &[Role::Keyer, Role::Tps], Some(SessiondPart::Authority)),
-    ("server/chain.pem", &[Role::Signer, Role::Tps], None),
-    ("server/ike-chain.pem", &[Role::Signer, Role::Keyer], None),
-    ("server/audit.pub", &[Role::Signer], None),
-    ("server/federation-chain.pem", &[Role::Signer, Role::Fsd], Some(SessiondPart::Federation)),
-    ("server/federation-authority.pem", &[Role::Fsd], Some(SessiondPart::FederationAuthority)),
-    ("layer/chain.pem", &[Role::Layer], None),
-    ("layer/authority.pem", &[Role::Layer], None),
+    ("authority/ca.pem", &[Role::Keyer, Role::Tps], Some(SessiondPart::Authority), None),
+    ("server/chain.pem", &[Role::Signer, Role::Tps], None, None),
+    ("server/ike-chain.pem", &[Role::Signer, Role::Keyer], None, None),
+    ("server/audit.pub", &[Role::Signer], None, None),
+    ("server/federation-chain.pem", &[Role::Signer], Some(SessiondPart::Federation), Some(FsdPart::Chain)),
+    (
+        "server/federation-authority.pem",
+        &[],
+        Some(SessiondPart::FederationAuthority),
+        Some(FsdPart::Authority),
+    ),
+    ("layer/chain.pem", &[Role::Layer], None, None),
+    ("layer/authority.pem", &[Role::Layer], None, None),
     // Not a file: their names, which are others when they are rotated.
-    (state::PPKS, &[Role::Signer, Role::Keyer], None),
+    (state::PPKS, &[Role::Signer, Role::Keyer], None, None),
 ];
 
 /// How long a trial may take: deriving a key from a passphrase takes its time.
@@ -134,7 +139,7 @@ impl Server {
             self.renewal.refused = None;
             return Ok(false);
         }
-        if !changed.iter().any(|(_, has, _)| has.contains(&Role::Signer)) {
+        if !changed.iter().any(|(_, has, ..)| has.contains(&Role::Signer)) {
             self.go_on_with(now, None)?;
         } else if self.processes.get(&Key::of(Role::Signer)).is_none() {
             // It rests, since it could not use what was there.
@@ -200,7 +205,7 @@ impl Server {
             return Ok(());
         }
         let roles =
-            self.standing().into_iter().filter(|role| changed.iter().any(|(_, has, _)| has.contains(role)));
+            self.standing().into_iter().filter(|role| changed.iter().any(|(_, has, ..)| has.contains(role)));
         let roles: Vec<Role> = roles.filter(|role| Some(*role) != has_them).collect();
         self.enrolled.0.iter_mut().zip(now.0).for_each(|(text, now)| *text = now.or(text.take()));
         for process in roles.iter().filter_map(|role| self.processes.remove(&Key::of(*role))) {
@@ -210,10 +215,13 @@ impl Server {
             self.start_standing_or_rest(*role)?;
         }
         let files: Vec<&str> = changed.iter().map(|(file, ..)| *file).collect();
-        for (file, _, part) in changed {
-            if let (Some(sessiond), Some(part)) = (self.processes.get(&Key::of(Role::Sessiond)), part) {
-                let text = self.public(file).map_err(|e| Fatal::new(format!("copy {file}"), e))?;
-                sessiond.tell(part, &[text.as_fd()]);
+        for (file, _, sessiond, fsd) in changed {
+            let text = self.public(file).map_err(|e| Fatal::new(format!("copy {file}"), e))?;
+            if let (Some(process), Some(part)) = (self.processes.get(&Key::of(Role::Fsd)), fsd) {
+                process.tell(part, &[text.as_fd()]);
+            }
+            if let (Some(process), Some(part)) = (self.processes.get(&Key::of(Role::Sessiond)), sessiond) {
+                process.tell(part, &[text.as_fd()]);
                 // What it could not read by the authority before it can now.
                 self.hand_out_lists(true);
             }

@@ -22,9 +22,9 @@ pub enum FsdPart {
         /// This server.
         server: DomainName,
     },
-    /// A sealed memory file with PEM certificates: its own chain, own certificate first.
+    /// A sealed memory file with PEM certificates: its own chain, own certificate first; while it runs, the one from now on.
     Chain,
-    /// A sealed memory file with PEM certificates: etcd's authority.
+    /// A sealed memory file with PEM certificates: etcd's authority; while it runs, the one from now on.
     Authority,
     /// A channel to sessiond. Another sessiond knows nothing of what this process was asked: it gets another one of us, too.
     Sessiond,
@@ -49,6 +49,6 @@ impl Part for FsdPart {
     }
 
     fn is_late(&self) -> bool {
-        matches!(self, Self::Sessiond | Self::Signer)
+        matches!(self, Self::Sessiond | Self::Signer | Self::Chain | Self::Authority)
     }
 }
