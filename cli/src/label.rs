@@ -216,7 +216,7 @@ impl Translate {
     fn file(&self, site: &Site, domain: &Domain) -> Result<ExitCode, String> {
         let words = site.vocabulary();
         let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", shown(&self.label));
-        let range = words.parse_range(&self.label);
+        let range = words.parse_typed_range(&self.label);
         let range = range.map_err(|e| shown(&format!("{}: {}", e.what, e.remedy)))?;
         let labels = range.labels(MOST_LABELS);
         let labels =
@@ -249,7 +249,7 @@ impl Translate {
             _ if self.setrans.is_some() => Ok(None),
             Form::Site if text.contains("..") => site
                 .vocabulary()
-                .parse_range(text)
+                .parse_typed_range(text)
                 .map(Some)
                 .map_err(|e| shown(&format!("{}: {}", e.what, e.remedy))),
             Form::Selinux if text.contains('-') => {

@@ -92,7 +92,7 @@ impl Posture {
 
 impl Set {
     fn run(&self) -> Result<ExitCode, String> {
-        let what = self.what.placed()?;
+        let what = self.what.placed(self.which.site().ok().as_ref())?;
         if what.posture.is_none() && self.lasting.is_some() {
             return Err("`default` has no end: it is what is so when every posture has ended".to_owned());
         }

@@ -329,6 +329,17 @@ impl Vocabulary {
     /// Reads a label as a person types it: in any case, with spaces around its names, categories in any order. No two names of a list
     /// differ in case alone, so that it means one label. Nothing that machines say to each other is read like this.
     pub fn parse_typed(&self, text: &str) -> Result<Label, SyntaxError> {
+        self.parse(&self.declared(text))
+    }
+
+    /// Reads a range as a person types it: its ends as [`Vocabulary::parse_typed`] reads a label.
+    pub fn parse_typed_range(&self, text: &str) -> Result<Range, SyntaxError> {
+        let ends: Vec<String> = text.splitn(2, "..").map(|end| self.declared(end)).collect();
+        self.parse_range(&ends.join(".."))
+    }
+
+    /// What a person typed, its names as the site declares them.
+    fn declared(&self, text: &str) -> String {
         let class = |text: &str, levels: &Names, categories: &Names| match text.split_once("//") {
             None => levels.as_declared(text),
             Some((level, list)) => {
@@ -336,15 +347,14 @@ impl Vocabulary {
                 format!("{}//{}", levels.as_declared(level), list.join(","))
             }
         };
-        let text = match text.split_once('@') {
+        match text.split_once('@') {
             None => class(text, &self.levels, &self.categories),
             Some((before, after)) => format!(
                 "{}@{}",
                 class(before, &self.levels, &self.categories),
                 class(after, &self.integrity_levels, &self.integrity_categories)
             ),
-        };
-        self.parse(&text)
+        }
     }
 
     /// Reads a label's canonical name and nothing else, so that equal labels have equal names.
