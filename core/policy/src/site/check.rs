@@ -408,16 +408,7 @@ fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize)
         .map(|address| At::new(address.value.to_string(), address.span.clone()))
         .collect();
     duplicates(reader, "address", texts.iter());
-    for address in server.addresses.iter().chain(&server.inner_addresses) {
-        if address.value.is_unspecified() || address.value.is_multicast() {
-            reader.problem(
-                ProblemKind::BadValue,
-                &address.span,
-                format!("{} is not the address of a host", address.value),
-                "write the address that the server is to have",
-            );
-        }
-    }
+    reached(reader, server);
     one_per_family(reader, server);
     // One address in use for each host, and as long as an address rests after a session, some more for
     // those who sign on again.
@@ -440,6 +431,35 @@ fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize)
                 format!("the pool {} has {usable} addresses for {hosts} hosts", pool.value),
                 format!("choose a shorter prefix, for {wanted} addresses at least: four for each host"),
             );
+        }
+    }
+}
+
+/// That the server's addresses are a host's, and its names no addresses.
+fn reached(reader: &mut Reader<'_>, server: &DraftServer) {
+    for address in server.addresses.iter().chain(&server.inner_addresses) {
+        if address.value.is_unspecified() || address.value.is_multicast() {
+            reader.problem(
+                ProblemKind::BadValue,
+                &address.span,
+                format!("{} is not the address of a host", address.value),
+                "write the address that the server is to have",
+            );
+        }
+    }
+    for address in &server.addresses {
+        if matches!(address.value, IpAddr::V6(six) if six.is_unicast_link_local()) {
+            let what =
+                format!("{} is a link-local address, which means something on one link alone", address.value);
+            let remedy = "write the address at which workstations reach the server, such as \"2001:db8::1\"";
+            reader.problem(ProblemKind::BadValue, &address.span, what, remedy);
+        }
+    }
+    for name in std::iter::once(&server.name).chain(&server.names) {
+        if name.value.as_str().parse::<IpAddr>().is_ok() {
+            let what = format!("`{}` is an address, and no DNS name", name.value);
+            let remedy = "write the name that stands in the server's certificate, such as \"server.harbour.example\"; addresses stand under `addresses`";
+            reader.problem(ProblemKind::BadValue, &name.span, what, remedy);
         }
     }
 }
