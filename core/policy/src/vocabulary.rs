@@ -368,6 +368,20 @@ impl Vocabulary {
         let Some((low, high)) = text.split_once("..") else {
             return Ok(Range::single(self.parse(text)?));
         };
+        // All spaces are told at once: without the first the second would be the next fault.
+        let (bare_low, bare_high) = (low.trim(), high.trim());
+        if (bare_low, bare_high) != (low, high)
+            && self.parse(bare_low).is_ok()
+            && self.parse(bare_high).is_ok()
+        {
+            return Err(SyntaxError {
+                kind: SyntaxKind::Malformed,
+                at: 0,
+                what: format!("`{text}` has spaces beside its names"),
+                nearest: None,
+                remedy: format!("write it without them: `{bare_low}..{bare_high}`"),
+            });
+        }
         let from = self.parse_at(low, 0)?;
         let to = self.parse_at(high, low.len() + 2)?;
         Range::new(from.clone(), to.clone()).ok_or_else(|| SyntaxError {
@@ -509,7 +523,14 @@ pub(crate) fn article(word: &str) -> &'static str {
 /// The first few names in words.
 pub(crate) fn enumerate<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 8;
-    let mut text = names.iter().take(SHOWN).map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>();
+    // One that stands twice is named once.
+    let mut named: Vec<&str> = Vec::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        if named.len() <= SHOWN && !named.contains(&name) {
+            named.push(name);
+        }
+    }
+    let mut text = named.into_iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>();
     if names.len() > SHOWN {
         text.push(format!("{} more", names.len() - SHOWN));
     }

@@ -15,6 +15,7 @@ use crate::names::LabelName;
 use crate::vocabulary::{Vocabulary, nearest};
 
 pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
+    let overlapping = overlaps(reader, draft);
     duplicates(reader, "user", draft.users.read.iter().map(|user| &user.name));
     duplicates(reader, "host", draft.hosts.read.iter().map(|host| &host.name));
     duplicates(reader, "PPK", draft.hosts.read.iter().filter_map(|host| host.ppk.as_ref()));
@@ -40,7 +41,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
         }
         service_ports(reader, draft, vocabulary);
         people(reader, draft, vocabulary);
-        networks(reader, draft, vocabulary);
+        networks(reader, draft, vocabulary, &overlapping);
         if let Some(parts) = &draft.parts {
             for (_, label, _) in &parts.partitions {
                 let range = At::new(Range::single(label.value.clone()), label.span.clone());
@@ -58,7 +59,6 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
         let names = std::iter::once(&server.name).chain(&server.names).chain(others);
         duplicates(reader, "name of the server or another", names);
     }
-    overlaps(reader, draft);
 }
 
 fn duplicates<'a, T: AsRef<str> + 'a>(
@@ -278,8 +278,9 @@ fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary
                     ProblemKind::Duplicate,
                     &service.port.span,
                     format!(
-                        "`{}` and `{}` both take {} port {} at {}",
+                        "`{}` of line {} and `{}` both take {} port {} at {}",
                         earlier.name.value,
+                        reader.line(&earlier.name.span),
                         service.name.value,
                         service.protocol.as_str(),
                         service.port.value,
@@ -292,8 +293,15 @@ fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary
     }
 }
 
-fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
+fn networks(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    vocabulary: &Vocabulary,
+    overlapping: &[std::ops::Range<usize>],
+) {
     for network in &draft.networks.read {
+        // An address that is wrong itself says nothing of who is on its network.
+        let sound = !network.addresses.iter().any(|net| overlapping.contains(&net.span));
         let labels = match network.domain {
             None => vocabulary.text(network.labels.value.low()),
             Some(_) => vocabulary.print_range(&network.labels.value),
@@ -343,7 +351,7 @@ fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
             }
         }
         for (at, host) in network.hosts.iter().enumerate() {
-            if !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
+            if sound && !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
                 reader.problem(
                     ProblemKind::BadValue,
                     &host.span,
@@ -515,8 +523,9 @@ fn one_per_family(reader: &mut Reader<'_>, server: &DraftServer) {
     }
 }
 
-/// Every address of the site belongs to one thing.
-fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
+/// Every address of the site belongs to one thing. Where those stand that belong to two.
+fn overlaps(reader: &mut Reader<'_>, draft: &Draft) -> Vec<std::ops::Range<usize>> {
+    let mut found = Vec::new();
     let mut taken: Vec<(String, At<IpNet>)> = Vec::new();
     if let Some(server) = &draft.server {
         for address in &server.addresses {
@@ -550,7 +559,9 @@ fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
                     format!("{what} {one} overlaps {earlier_what} {other} of line {line}"),
                     "choose networks that share no address",
                 );
+                found.push(net.span.clone());
             }
         }
     }
+    found
 }
