@@ -26,7 +26,7 @@ pub struct Check {
     /// The site file; `-` for standard input [default: that of the server that runs here, or else /etc/levee/site.toml]
     site: Option<PathBuf>,
     /// Say instead what a table or key of site files means: `server`, `grace`, `user.clearance`; or `all`
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["site", "state", "json"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["site", "state"])]
     explain: Option<String>,
     /// With `--explain all`: as the page of docs
     #[arg(long, hide = true, requires = "explain")]
@@ -106,8 +106,12 @@ impl Check {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         if let Some(name) = &self.explain {
-            let text = if self.markdown { Ok(explain::markdown()) } else { explain::explain(name) };
-            return output::exit(text.and_then(|text| output::print(&text)).map(|()| ExitCode::SUCCESS));
+            let said = match (self.markdown, self.json) {
+                (true, _) => output::print(&explain::markdown()),
+                (false, true) => explain::explained(name).and_then(|all| output::json(&all)),
+                (false, false) => explain::explain(name).and_then(|text| output::print(&text)),
+            };
+            return output::exit(said.map(|()| ExitCode::SUCCESS));
         }
         output::exit(self.answer(&self.site.clone().unwrap_or_else(crate::words::usual)))
     }

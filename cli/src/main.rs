@@ -28,6 +28,7 @@ mod operator;
 mod output;
 mod partition;
 mod pin;
+mod plan;
 mod pools;
 mod posture;
 mod programs;

@@ -1,6 +1,7 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
 use crate::output::fail;
+use crate::plan::Planned;
 use crate::programs::Use;
 use crate::running::{must_be_root, only_run, signal};
 use crate::typed::{ask, line};
@@ -75,6 +76,9 @@ pub struct Plan {
     /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// What is started.
@@ -403,7 +407,12 @@ impl Plan {
             if !planned.status.success() {
                 return Err(String::from_utf8_lossy(&planned.stderr).trim_end().to_owned());
             }
-            crate::output::print(&String::from_utf8_lossy(&planned.stdout))?;
+            let text = String::from_utf8_lossy(&planned.stdout);
+            if self.json {
+                crate::output::json(&Planned::read(&text)?)?;
+            } else {
+                crate::output::print(&text)?;
+            }
             Ok(ExitCode::SUCCESS)
         };
         crate::output::exit(run())
