@@ -20,7 +20,7 @@ use crate::site;
 
 /// Say whether a site file is sound, and if not, every problem with its place and remedy; and whether the keys that there are fit it
 ///
-/// Exit code 0: sound. 1: it has problems, keys do not fit, or it claims two layers that share what makes them one. 2: it could not be read.
+/// Exit status 0: sound. 1: it has problems, keys do not fit, or it claims two layers that share what makes them one. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The site file; `-` for standard input [default: that of the server that runs here, or else /etc/levee/site.toml]

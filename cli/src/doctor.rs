@@ -22,7 +22,7 @@ use crate::pools::Pool;
 
 /// Say what this host has and lacks for levee, each lack with its remedy
 ///
-/// Exit code 0: levee can serve here. 1: something is lacking.
+/// With --quiet only what is lacking. Exit status 0: levee can serve here. 1: something is lacking.
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
     /// Print JSON
@@ -439,7 +439,7 @@ impl Doctor {
         let shown = if self.json {
             output::json(&Answer { fit, findings: &findings })
         } else {
-            output::print(&render(&findings, fit, Paint::stdout()))
+            output::print(&render(&findings, fit, output::is_quiet(), Paint::stdout()))
         };
         let code = if fit { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         output::exit(shown.map(|()| code))
@@ -483,9 +483,10 @@ impl Trial {
     }
 }
 
-fn render(findings: &[Finding], fit: bool, paint: Paint) -> String {
+/// In words; `quiet`: only what is lacking, since the exit status says the rest.
+fn render(findings: &[Finding], fit: bool, quiet: bool, paint: Paint) -> String {
     let mut out = String::new();
-    for finding in findings {
+    for finding in findings.iter().filter(|finding| !quiet || finding.state == State::Lacks) {
         let word = match finding.state {
             State::Has => "has    ".to_owned(),
             State::Lacks => paint.error("lacks  "),
@@ -501,7 +502,9 @@ fn render(findings: &[Finding], fit: bool, paint: Paint) -> String {
             out.push_str(&format!("        {}\n", finding.remedy));
         }
     }
-    out.push_str(if fit { "levee can serve here\n" } else { "levee cannot serve here yet\n" });
+    if !quiet {
+        out.push_str(if fit { "levee can serve here\n" } else { "levee cannot serve here yet\n" });
+    }
     out
 }
 
@@ -670,10 +673,14 @@ mod tests {
         assert_eq!((found.state, found.detail.as_str(), &*found.remedy), (State::Lacks, "gone", "buy it"));
         assert_eq!(trial(false, false).find(true).state, State::Weaker);
         assert_eq!(trial(true, true).find(false).state, State::Untried);
+        let all = [trial(false, false).find(true), found];
+        let said = render(&all, false, false, Paint::plain());
         assert_eq!(
-            render(&[found], false, Paint::plain()),
-            "lacks   it: gone\n        buy it\nlevee cannot serve here yet\n"
+            said,
+            "without it: gone\n        buy it\nlacks   it: gone\n        buy it\nlevee cannot serve here yet\n"
         );
+        assert_eq!(render(&all, false, true, Paint::plain()), "lacks   it: gone\n        buy it\n");
+        assert_eq!(render(&all[..1], true, true, Paint::plain()), "");
     }
 
     #[test]
@@ -736,6 +743,6 @@ mod tests {
         // The system tests need what levee needs: where they are to run, the doctor must find everything.
         let lacking: Vec<Finding> =
             TRIALS.iter().map(|trial| trial.find(true)).filter(|found| found.state == State::Lacks).collect();
-        assert!(lacking.is_empty(), "{}", render(&lacking, false, Paint::plain()));
+        assert!(lacking.is_empty(), "{}", render(&lacking, false, false, Paint::plain()));
     }
 }

@@ -30,7 +30,7 @@ enum Action {
 
 /// Translate one label by a domain of the site file, or a range of labels
 ///
-/// A range (LOW..HIGH, in SELinux s1-s5:c0) is said in SELinux alone. Exit code 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
+/// A range (LOW..HIGH, in SELinux s1-s5:c0) is said in SELinux alone. Exit status 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 struct Translate {
     /// The site file
@@ -94,7 +94,7 @@ impl LabelCommand {
 
 /// Check a list of labels against the site and its domains
 ///
-/// Before hosts or networks that write labels are joined: which of them would lose a label. Exit code 0: each label can be said in
+/// Before hosts or networks that write labels are joined: which of them would lose a label. Exit status 0: each label can be said in
 /// every form of every domain. 1: one would be lost, or is none of the site's. 2: it could not be checked.
 #[derive(Debug, clap::Args)]
 struct Check {

@@ -32,8 +32,8 @@ impl Manner {
 
     /// The same for a program that this one becomes.
     pub fn words() -> Vec<&'static str> {
-        let Self { json, quiet, .. } = Self::get();
-        [(json, "--json"), (quiet, "--quiet")]
+        let Self { json, quiet, verbose } = Self::get();
+        [(json, "--json"), (quiet, "--quiet"), (verbose, "--verbose")]
             .into_iter()
             .filter_map(|(asked, word)| asked.then_some(word))
             .collect()
@@ -115,6 +115,11 @@ pub fn fault(kind: &str, message: &str) {
     } else {
         eprintln!("levee: {}", message.lines().map(shown).collect::<Vec<_>>().join("\n"));
     }
+}
+
+/// Whether nothing is to be said that was not asked for.
+pub fn is_quiet() -> bool {
+    Manner::get().quiet
 }
 
 /// What only who wonders wants to know.

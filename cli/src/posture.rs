@@ -37,7 +37,7 @@ enum Command {
     },
     /// Show which were set and ended, when and by whom, why, what was before and how long it took: the audit log's records of it, the newest last
     ///
-    /// Exit code 0: there are some. 1: there is none. 2: the log could not be read.
+    /// Exit status 0: there are some. 1: there is none. 2: the log could not be read.
     History {
         #[command(flatten)]
         which: audit::Which,

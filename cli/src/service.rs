@@ -35,7 +35,7 @@ enum Action {
 ///
 /// The label is started for it where it does not run. A connection is made within the label, from nowhere else. That is so of services
 /// in `direct` and `itself`; one in `relay` or `handoff`, or at a label with a kernel of its own, is tried by signing on and using it.
-/// Exit code 0: it runs. 1: it does not, and why. 2: it could not be found out.
+/// Exit status 0: it runs. 1: it does not, and why. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
 struct Test {
     #[command(flatten)]
