@@ -164,7 +164,7 @@ mod tests {
     fn disorder(command: &clap::Command, found: &mut Vec<String>) {
         let name = command.get_display_name().unwrap_or(command.get_name());
         let mut last = ("nothing".to_owned(), 0);
-        for argument in command.get_positionals() {
+        for argument in command.get_positionals().filter(|argument| !argument.is_hide_set()) {
             let word = argument.get_value_names().map_or(String::new(), |names| names.join(" "));
             match ORDER.iter().find(|(known, _)| *known == word) {
                 None => found.push(format!("{name}: {word} has no place in the order")),
