@@ -1,5 +1,7 @@
 //! `levee check`: every problem of a site file, where it is and what to do about it.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -134,7 +136,10 @@ impl Check {
         });
         let (ends, Findings { mut unfit, mut warnings, authority, .. }) = found.unwrap_or_default();
         if let Ok(site) = &parsed {
-            unfit.extend(misplaced(site, &site::state(self.state.as_deref(), site.name())));
+            let (misplaced, unknown) =
+                misplaced(site, path, &site::state(self.state.as_deref(), site.name()));
+            unfit.extend(misplaced);
+            warnings.extend(unknown);
             unfit.extend(guards::unfit(site, path));
             unfit.extend(roots::unfit(site));
         }
@@ -188,13 +193,26 @@ impl Check {
     }
 }
 
-/// What the state directory says that it belongs to, where that is not this site.
-fn misplaced(site: &Site, state: &Path) -> Vec<Unfit> {
+/// What the state directory says that it belongs to, where that is not this site; and what whoever asks may not look at.
+fn misplaced(site: &Site, path: &Path, state: &Path) -> (Vec<Unfit>, Option<String>) {
     let file = pin::path(state);
-    let unfit = |(what, remedy)| Unfit { file: file.clone(), what, remedy };
+    let unfit = |(what, remedy): (String, String)| Unfit {
+        file: file.clone(),
+        what,
+        remedy: site::named(&remedy, path),
+    };
+    let is_hidden = || File::open(&file).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied);
     match Pin::read(state) {
-        Ok(pin) => pin.iter().flat_map(|pin| pin.misfits(site)).map(unfit).collect(),
-        Err(what) => vec![unfit((what, "let root read it".to_owned()))],
+        Ok(pin) => (pin.iter().flat_map(|pin| pin.misfits(site)).map(unfit).collect(), None),
+        // Root's own affairs are no fault of the site file's.
+        Err(_) if is_hidden() => {
+            let what = format!(
+                "root alone may look into {}: ask as root whether keys and state fit the site file",
+                state.display()
+            );
+            (Vec::new(), Some(what))
+        }
+        Err(what) => (vec![unfit((what, "let root read it".to_owned()))], None),
     }
 }
 
@@ -383,6 +401,37 @@ fn clipped(line: &str, column: usize, length: usize) -> (String, usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_root_alone_may_look_into_is_no_fault_of_the_site_file() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (state, path) = (tempfile::tempdir().unwrap(), Path::new("/etc/levee/site.toml"));
+        let site = Site::parse(include_str!("../../conf/small/site.toml")).unwrap();
+        Pin { site: "clinic".to_owned(), ..Pin::of(&site) }.write(state.path()).unwrap();
+        let (unfit, unknown) = misplaced(&site, path, state.path());
+        assert_eq!((unfit.len(), unknown), (1, None));
+        assert!(
+            unfit[0].remedy.contains("levee state migrate /etc/levee/site.toml --site-was"),
+            "{}",
+            unfit[0].remedy
+        );
+        // A thread that is nobody; others go on as root.
+        let nobody = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                rustix::thread::set_thread_res_uid(
+                    rustix::thread::Uid::from_raw(65_534),
+                    rustix::thread::Uid::from_raw(65_534),
+                    rustix::thread::Uid::from_raw(65_534),
+                )
+                .unwrap();
+                misplaced(&site, path, state.path())
+            });
+            asks.join().unwrap()
+        });
+        assert!(nobody.0.is_empty() && nobody.1.is_some_and(|said| said.contains("ask as root")));
+    }
 
     #[test]
     fn a_problem_is_shown_with_its_line_a_caret_under_it_and_the_remedy() {

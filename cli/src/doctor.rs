@@ -308,7 +308,7 @@ fn room(state: &Path) -> Finding {
 }
 
 /// Whether the private key of the site's authority, which signs for whoever it is said to, is in a file here.
-fn authority(site: &Site, states: &Path) -> Option<Finding> {
+fn authority(site: &Site, path: &Path, states: &Path) -> Option<Finding> {
     let (state, detail, remedy) = match enrol::whereabouts(&states.join(site.name().as_str())) {
         Ok(None) => return None,
         Ok(Some(file @ enrol::Whereabouts::File(..))) => {
@@ -319,7 +319,7 @@ fn authority(site: &Site, states: &Path) -> Option<Finding> {
         Err(why) => (State::Weaker, why.to_string(), "put it right: levee enrol cannot sign with it"),
     };
     let what = "an authority whose private key is in no file here".into();
-    Some(Finding { what, state, detail, remedy: remedy.into() })
+    Some(Finding { what, state, detail, remedy: crate::site::named(remedy, path).into() })
 }
 
 /// Only somebody at its other end can tell whether it is as it should be.
@@ -429,7 +429,7 @@ impl Doctor {
             .iter()
             .map(|trial| trial.find(is_root))
             .chain([room(&self.state), wire(site.as_ref())])
-            .chain(site.iter().filter_map(|site| authority(site, &self.state)))
+            .chain(site.iter().zip(&self.site).filter_map(|(site, path)| authority(site, path, &self.state)))
             .chain(site.iter().flat_map(|site| interfaces(site, is_root)))
             .chain(site.iter().flat_map(pools))
             .collect();
@@ -700,7 +700,7 @@ mod tests {
         let states = tempfile::tempdir().unwrap();
         let site = Site::parse(include_str!("../../conf/small/site.toml")).unwrap();
         let directory = states.path().join("harbour/authority");
-        let found = || authority(&site, states.path());
+        let found = || authority(&site, "/etc/levee/site.toml".as_ref(), states.path());
         assert!(found().is_none(), "there is none yet");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("ca.pem"), "").unwrap();
@@ -712,6 +712,7 @@ mod tests {
         said(State::Has, "not in this state directory");
         fs::write(directory.join("ca.key"), "-----BEGIN PRIVATE KEY-----").unwrap();
         said(State::Weaker, "authority/ca.key, not encrypted");
+        assert!(found().unwrap().remedy.contains("rotate /etc/levee/site.toml authority"));
         fs::write(directory.join("ca.key"), "-----BEGIN ENCRYPTED PRIVATE KEY-----").unwrap();
         said(State::Weaker, "authority/ca.key, encrypted");
         fs::write(directory.join("ca.uri"), "pkcs11:token=a;object=b?module-path=/c").unwrap();

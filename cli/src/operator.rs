@@ -38,7 +38,7 @@ impl Which {
     /// Its run directory.
     pub fn run(&self) -> Result<PathBuf, String> {
         // A workstation's part has no such socket.
-        self.run.clone().map_or_else(|| crate::running::only_with(Path::new("/run/levee"), CONTROL), Ok)
+        self.run.clone().map_or_else(|| crate::running::only_server(Path::new("/run/levee"), CONTROL), Ok)
     }
 
     /// The server's site, as its file is now.
@@ -127,7 +127,8 @@ impl Asked {
         crate::output::detail(&format_args!("asks {}", socket.display()));
         let at = |e: rustix::io::Errno| match e {
             rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
-                fault(&"no server runs there; `levee up` starts one")
+                let instead = socket.parent().and_then(crate::running::no_server);
+                instead.unwrap_or_else(|| fault(&"no server runs there; `levee up` starts one"))
             }
             e => fault(&e),
         };

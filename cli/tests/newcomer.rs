@@ -63,6 +63,77 @@ fn the_manual_of_the_laboratory_has_its_commands_and_exit_statuses() {
 }
 
 #[test]
+fn a_password_comes_by_standard_input_where_that_is_said_and_help_says_so() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    let levee = env!("CARGO_BIN_EXE_levee");
+    let add =
+        format!("{levee} user add conf/small/site.toml ada --password-stdin --state {}", state.display());
+    // script(1) gives it a terminal, which is not asked.
+    let mut child = Command::new("script")
+        .args(["--quiet", "--return", "--command", &add, "/dev/null"])
+        .current_dir(root())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("apt-get install bsdutils");
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"correct horse\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains("ada: password set"), "{said}");
+    assert!(!said.contains("Password for"), "{said}");
+    for command in ["add", "passwd"] {
+        let help = self::levee(&["user", command, "--help"]);
+        let help = text(&help.stdout);
+        assert!(help.contains("first line of standard input") && help.contains("--password-stdin"), "{help}");
+    }
+}
+
+#[test]
+fn who_names_the_site_file_to_a_command_of_the_running_server_is_told_that_it_takes_the_person_alone() {
+    for command in ["disable", "enable"] {
+        let wrong = levee(&["user", command, "/etc/levee/site.toml", "ugo"]);
+        let said = text(&wrong.stderr);
+        assert_eq!(wrong.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("asks the running server")
+                && said.ends_with(&format!("levee user {command} ugo\n")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn what_is_started_in_another_way_than_it_was_called_says_how() {
+    if !levee(&["down", "--run", "/nonexistent"]).stderr.starts_with(b"levee: nothing runs") {
+        return; // Without root nothing of it is looked at.
+    }
+    let place = tempfile::tempdir().unwrap();
+    let up = |path: &Path| text(&levee(&["up", path.to_str().unwrap()]).stderr).to_owned();
+    assert!(up(place.path()).contains("is a directory, and no site file"), "{}", up(place.path()));
+    for (file, flag) in [("gateway.toml", "--gateway"), ("workstation.toml", "--workstation")] {
+        std::fs::write(place.path().join(file), "").unwrap();
+        let remedy = format!("levee up {flag} {}\n", place.path().display());
+        assert!(up(place.path()).ends_with(&remedy), "{}", up(place.path()));
+    }
+    // Where it runs, as far as the host shows it.
+    let site = place.path().join("site.toml");
+    std::fs::copy(root().join("conf/small/site.toml"), &site).unwrap();
+    let run = place.path().join("run");
+    std::fs::create_dir(&run).unwrap();
+    let mut warden = Command::new("sh");
+    warden.args(["-c", "read end", "levee-warden", "--server"]).arg(&site).args(["--state", "/nonexistent"]);
+    let mut warden = warden.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    std::fs::write(run.join("lock"), warden.id().to_string()).unwrap();
+    let (site, run) = (site.to_str().unwrap(), run.to_str().unwrap());
+    let said = levee(&["up", site, "--run", run, "--state", place.path().to_str().unwrap()]);
+    warden.kill().unwrap();
+    warden.wait().unwrap();
+    let said = text(&said.stderr);
+    assert!(said.contains("harbour runs already") && said.contains("`levee reload`"), "{said}");
+}
+
+#[test]
 fn a_doctor_that_is_to_be_quiet_says_what_is_lacking_and_nothing_else() {
     let loud = levee(&["doctor"]);
     let quiet = levee(&["doctor", "--quiet"]);
@@ -84,6 +155,38 @@ fn what_a_key_means_is_there_for_programs_too() {
     let whole: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
     assert!(whole.as_array().unwrap().len() > 20, "{whole}");
     assert_eq!(levee(&["check", "--explain", "grase", "--json"]).status.code(), Some(2));
+}
+
+/// Words of the book's own that a reader has not met elsewhere.
+const WORDS: [&str; 16] = [
+    "bundle",
+    "authority",
+    "auditor",
+    "checkpoint",
+    "posture",
+    "partition",
+    "channel",
+    "guard",
+    "federation",
+    "passport",
+    "PPK",
+    "seal",
+    "frame",
+    "floor",
+    "token",
+    "gateway",
+];
+
+#[test]
+fn the_glossary_has_the_words_that_the_book_uses_in_order() {
+    let text = std::fs::read_to_string(root().join("docs/book/src/glossary.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let terms: Vec<&str> = rows.skip(1).collect();
+    for word in WORDS {
+        assert!(terms.contains(&word), "{word} is not in the glossary");
+    }
+    let folded: Vec<String> = terms.iter().map(|term| term.to_lowercase()).collect();
+    assert!(folded.is_sorted(), "{folded:?}");
 }
 
 #[test]
