@@ -192,12 +192,15 @@ impl Put {
 /// The names of a path in a store.
 fn names(path: &Path) -> Result<Vec<String>, String> {
     let typed = shown(&path.display().to_string());
+    // Who knows its address by nginx would have it in a directory of that name.
+    let own = "; the store is what nginx serves as /own/, so that /own/today.pdf is today.pdf here";
+    let own = if typed.trim_start_matches('/').starts_with("own/") { own } else { "" };
     if path.is_absolute() {
-        return Err(format!("{typed}: a path in a store begins with a name: leave out the first slash"));
+        return Err(format!("{typed}: a path in a store begins with a name: leave out the first slash{own}"));
     }
     // Of a path with a slash at its end components say nothing.
     if path.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(format!("{typed}: this names a directory: name the file too, as {typed}FILE"));
+        return Err(format!("{typed}: this names a directory: name the file too, as {typed}today.pdf{own}"));
     }
     let names = path.components().map(|part| match part {
         Component::Normal(name) => name.to_str().map(str::to_owned),
@@ -331,7 +334,8 @@ mod tests {
             ("../a", "names with slashes between them"),
             ("a/../b", "names with slashes between them"),
             (".", "names with slashes between them"),
-            ("own/", "name the file too, as own/FILE"),
+            ("/own/a.txt", "/own/today.pdf is today.pdf here"),
+            ("own/", "name the file too, as own/today.pdf; the store is what nginx serves as /own/"),
             ("a/b//", "name the file too"),
         ] {
             let said = names(Path::new(wrong)).unwrap_err();
