@@ -121,6 +121,9 @@ impl What {
 /// The site's name, to find the default directories; the warden checks the rest.
 fn name_of(config: &Path, what: What) -> Result<String, String> {
     let bundle = what.bundle();
+    if bundle.is_none() && config.is_dir() {
+        return Err(no_site_file(config));
+    }
     let file = bundle.map_or_else(|| config.to_owned(), |(file, _)| config.join(file));
     let text = fs::read_to_string(&file).map_err(|e| match bundle {
         Some(_) => format!(
@@ -277,9 +280,6 @@ impl Up {
         must_be_root()?;
         let what = self.what();
         let is_server = what == What::Server;
-        if is_server && self.config.is_dir() {
-            return Err(no_site_file(&self.config));
-        }
         let name = name_of(&self.config, what)?;
         // What runs later has another working directory.
         let absolute =

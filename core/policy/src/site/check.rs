@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::draft::Draft;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
-use super::tables::DraftServer;
+use super::tables::{DraftNetwork, DraftServer};
 use super::{card, partition, ways};
 use crate::label::Range;
 use crate::names::LabelName;
@@ -350,31 +350,36 @@ fn networks(
                 reader.problem(ProblemKind::Unreachable, &name.span, what, remedy);
             }
         }
-        for (at, host) in network.hosts.iter().enumerate() {
-            if sound && !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
-                reader.problem(
-                    ProblemKind::BadValue,
-                    &host.span,
-                    format!("{} is not on this network", host.value.address),
-                    format!("choose an address in {}", list(&network.addresses)),
-                );
-            }
-            if network.addresses.iter().any(|net| net.value.addr() == host.value.address) {
-                reader.problem(
-                    ProblemKind::Duplicate,
-                    &host.span,
-                    format!("{} is the interface's own address", host.value.address),
-                    "name the other host's address; the site's services are listed under `services`",
-                );
-            }
-            if network.hosts.iter().take(at).any(|earlier| earlier.value == host.value) {
-                reader.problem(
-                    ProblemKind::Duplicate,
-                    &host.span,
-                    "this address, protocol and port stand twice",
-                    "remove one of them",
-                );
-            }
+        network_hosts(reader, network, sound);
+    }
+}
+
+/// The hosts of a network; `sound` says that its own address is no other's.
+fn network_hosts(reader: &mut Reader<'_>, network: &DraftNetwork, sound: bool) {
+    for (at, host) in network.hosts.iter().enumerate() {
+        if sound && !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
+            reader.problem(
+                ProblemKind::BadValue,
+                &host.span,
+                format!("{} is not on this network", host.value.address),
+                format!("choose an address in {}", list(&network.addresses)),
+            );
+        }
+        if network.addresses.iter().any(|net| net.value.addr() == host.value.address) {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &host.span,
+                format!("{} is the interface's own address", host.value.address),
+                "name the other host's address; the site's services are listed under `services`",
+            );
+        }
+        if network.hosts.iter().take(at).any(|earlier| earlier.value == host.value) {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &host.span,
+                "this address, protocol and port stand twice",
+                "remove one of them",
+            );
         }
     }
 }

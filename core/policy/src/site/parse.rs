@@ -100,29 +100,15 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation::read(reader, &root, vault.as_ref());
     let gateway = gateway::Gateway::read(reader, &root, vault.as_ref(), server.as_ref());
     let words = vocabulary.as_ref();
-    let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
-    let users = ReadTables::of(
-        users.iter().map(|keys| user(reader, words, keys)).collect(),
-        reader.has_all(&root, "user"),
-    );
-    let hosts = reader.tables(root.get("host"), "[host]", &reference::HOST.names());
-    let hosts = ReadTables::of(
-        hosts.iter().map(|keys| host(reader, words, keys)).collect(),
-        reader.has_all(&root, "host"),
-    );
+    let users = tables(reader, &root, &reference::USER, |reader, keys| user(reader, words, keys));
+    let hosts = tables(reader, &root, &reference::HOST, |reader, keys| host(reader, words, keys));
     if let Some(vault) = &mut vault {
         layers::beside(reader, vault, &hosts, server.as_ref(), root.get("federation").is_some());
     }
-    let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
-    let services = ReadTables::of(
-        services.iter().map(|keys| service(reader, words, &users, keys)).collect(),
-        reader.has_all(&root, "service"),
-    );
-    let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
-    let networks = ReadTables::of(
-        networks.iter().map(|keys| networks::read(reader, words, keys)).collect(),
-        reader.has_all(&root, "network"),
-    );
+    let services =
+        tables(reader, &root, &reference::SERVICE, |reader, keys| service(reader, words, &users, keys));
+    let networks =
+        tables(reader, &root, &reference::NETWORK, |reader, keys| networks::read(reader, words, keys));
     let domains = domains::read(reader, &root, words);
     let protections = protection::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
     if let Some(protections) = &protections {
@@ -244,6 +230,19 @@ fn built_network(network: DraftNetwork) -> Network {
 
 fn values<T>(items: Vec<At<T>>) -> Vec<T> {
     items.into_iter().map(|item| item.value).collect()
+}
+
+/// The tables of one kind.
+fn tables<'t, T>(
+    reader: &mut Reader<'_>,
+    root: &Table<'t>,
+    section: &reference::Section,
+    read: impl Fn(&mut Reader<'_>, &Table<'t>) -> Option<T>,
+) -> ReadTables<T> {
+    let name = section.word();
+    let tables = reader.tables(root.get(name), &format!("[{name}]"), &section.names());
+    let all = tables.iter().map(|keys| read(reader, keys)).collect();
+    ReadTables::of(all, reader.has_all(root, name))
 }
 
 fn site_name(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<SiteName> {
