@@ -64,7 +64,7 @@ pub(crate) struct Which {
 
 /// Find altered, missing, moved and cut-off records, and say what is proved
 ///
-/// Exit code 0: nothing was found wrong. 1: the log is not the one that was written. 2: it could not be read.
+/// Exit status 0: nothing was found wrong. 1: the log is not the one that was written. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 struct Verify {
     #[command(flatten)]
@@ -93,7 +93,7 @@ struct Verify {
 
 /// Print records, one a line, as far as they match
 ///
-/// Exit code 0: there were some. 1: there was none, or a line is no record. 2: the log could not be read.
+/// Exit status 0: there were some. 1: there was none, or a line is no record. 2: the log could not be read.
 #[derive(Debug, clap::Args)]
 struct Show {
     #[command(flatten)]

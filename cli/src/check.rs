@@ -1,5 +1,7 @@
 //! `levee check`: every problem of a site file, where it is and what to do about it.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,13 +22,13 @@ use crate::site;
 
 /// Say whether a site file is sound, and if not, every problem with its place and remedy; and whether the keys that there are fit it
 ///
-/// Exit code 0: sound. 1: it has problems, keys do not fit, or it claims two layers that share what makes them one. 2: it could not be read.
+/// Exit status 0: sound. 1: it has problems, keys do not fit, or it claims two layers that share what makes them one. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 pub struct Check {
     /// The site file; `-` for standard input [default: that of the server that runs here, or else /etc/levee/site.toml]
     site: Option<PathBuf>,
     /// Say instead what a table or key of site files means: `server`, `grace`, `user.clearance`; or `all`
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["site", "state", "json"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["site", "state"])]
     explain: Option<String>,
     /// With `--explain all`: as the page of docs
     #[arg(long, hide = true, requires = "explain")]
@@ -106,8 +108,12 @@ impl Check {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         if let Some(name) = &self.explain {
-            let text = if self.markdown { Ok(explain::markdown()) } else { explain::explain(name) };
-            return output::exit(text.and_then(|text| output::print(&text)).map(|()| ExitCode::SUCCESS));
+            let said = match (self.markdown, self.json) {
+                (true, _) => output::print(&explain::markdown()),
+                (false, true) => explain::explained(name).and_then(|all| output::json(&all)),
+                (false, false) => explain::explain(name).and_then(|text| output::print(&text)),
+            };
+            return output::exit(said.map(|()| ExitCode::SUCCESS));
         }
         output::exit(self.answer(&self.site.clone().unwrap_or_else(crate::words::usual)))
     }
@@ -131,7 +137,9 @@ impl Check {
         let (ends, Findings { mut unfit, mut warnings, authority, .. }) = found.unwrap_or_default();
         if let Ok(site) = &parsed {
             let state = site::state(self.state.as_deref(), site.name());
-            unfit.extend(misplaced(site, &state));
+            let (misplaced, unknown) = misplaced(site, path, &state);
+            unfit.extend(misplaced);
+            warnings.extend(unknown);
             let (lost, told) = keys::whole(site, &state);
             unfit.extend(lost);
             warnings.extend(told);
@@ -157,6 +165,9 @@ impl Check {
             let (told, alone) = beside::findings(site, path, &self.beside)?;
             unfit.extend(told);
             warnings.extend(alone);
+        }
+        for one in unfit.iter_mut().map(|unfit| &mut unfit.remedy).chain(&mut warnings) {
+            *one = site::named(one, path);
         }
         warnings.extend(parsed.iter().flat_map(missing_programs));
         warnings.extend(parsed.as_ref().ok().and_then(shared_kernel));
@@ -196,13 +207,26 @@ impl Check {
     }
 }
 
-/// What the state directory says that it belongs to, where that is not this site.
-fn misplaced(site: &Site, state: &Path) -> Vec<Unfit> {
+/// What the state directory says that it belongs to, where that is not this site; and what whoever asks may not look at.
+fn misplaced(site: &Site, path: &Path, state: &Path) -> (Vec<Unfit>, Option<String>) {
     let file = pin::path(state);
-    let unfit = |(what, remedy)| Unfit { file: file.clone(), what, remedy };
+    let unfit = |(what, remedy): (String, String)| Unfit {
+        file: file.clone(),
+        what,
+        remedy: site::named(&remedy, path),
+    };
+    let is_hidden = || File::open(&file).is_err_and(|e| e.kind() == ErrorKind::PermissionDenied);
     match Pin::read(state) {
-        Ok(pin) => pin.iter().flat_map(|pin| pin.misfits(site)).map(unfit).collect(),
-        Err(what) => vec![unfit((what, "let root read it".to_owned()))],
+        Ok(pin) => (pin.iter().flat_map(|pin| pin.misfits(site)).map(unfit).collect(), None),
+        // Root's own affairs are no fault of the site file's.
+        Err(_) if is_hidden() => {
+            let what = format!(
+                "root alone may look into {}: ask as root whether keys and state fit the site file",
+                state.display()
+            );
+            (Vec::new(), Some(what))
+        }
+        Err(what) => (vec![unfit((what, "let root read it".to_owned()))], None),
     }
 }
 
@@ -391,6 +415,37 @@ fn clipped(line: &str, column: usize, length: usize) -> (String, usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_root_alone_may_look_into_is_no_fault_of_the_site_file() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let (state, path) = (tempfile::tempdir().unwrap(), Path::new("/etc/levee/site.toml"));
+        let site = Site::parse(include_str!("../../conf/small/site.toml")).unwrap();
+        Pin { site: "clinic".to_owned(), ..Pin::of(&site) }.write(state.path()).unwrap();
+        let (unfit, unknown) = misplaced(&site, path, state.path());
+        assert_eq!((unfit.len(), unknown), (1, None));
+        assert!(
+            unfit[0].remedy.contains("levee state migrate /etc/levee/site.toml --site-was"),
+            "{}",
+            unfit[0].remedy
+        );
+        // A thread that is nobody; others go on as root.
+        let nobody = std::thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                rustix::thread::set_thread_res_uid(
+                    rustix::thread::Uid::from_raw(65_534),
+                    rustix::thread::Uid::from_raw(65_534),
+                    rustix::thread::Uid::from_raw(65_534),
+                )
+                .unwrap();
+                misplaced(&site, path, state.path())
+            });
+            asks.join().unwrap()
+        });
+        assert!(nobody.0.is_empty() && nobody.1.is_some_and(|said| said.contains("ask as root")));
+    }
 
     #[test]
     fn a_problem_is_shown_with_its_line_a_caret_under_it_and_the_remedy() {

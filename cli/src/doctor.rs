@@ -22,7 +22,7 @@ use crate::pools::Pool;
 
 /// Say what this host has and lacks for levee, each lack with its remedy
 ///
-/// Exit code 0: levee can serve here. 1: something is lacking.
+/// With --quiet only what is lacking. Exit status 0: levee can serve here. 1: something is lacking.
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
     /// Print JSON
@@ -308,7 +308,7 @@ fn room(state: &Path) -> Finding {
 }
 
 /// Whether the private key of the site's authority, which signs for whoever it is said to, is in a file here.
-fn authority(site: &Site, states: &Path) -> Option<Finding> {
+fn authority(site: &Site, path: &Path, states: &Path) -> Option<Finding> {
     let (state, detail, remedy) = match enrol::whereabouts(&states.join(site.name().as_str())) {
         Ok(None) => return None,
         Ok(Some(file @ enrol::Whereabouts::File(..))) => {
@@ -319,7 +319,7 @@ fn authority(site: &Site, states: &Path) -> Option<Finding> {
         Err(why) => (State::Weaker, why.to_string(), "put it right: levee enrol cannot sign with it"),
     };
     let what = "an authority whose private key is in no file here".into();
-    Some(Finding { what, state, detail, remedy: remedy.into() })
+    Some(Finding { what, state, detail, remedy: crate::site::named(remedy, path).into() })
 }
 
 /// Only somebody at its other end can tell whether it is as it should be.
@@ -429,7 +429,7 @@ impl Doctor {
             .iter()
             .map(|trial| trial.find(is_root))
             .chain([room(&self.state), wire(site.as_ref())])
-            .chain(site.iter().filter_map(|site| authority(site, &self.state)))
+            .chain(site.iter().zip(&self.site).filter_map(|(site, path)| authority(site, path, &self.state)))
             .chain(site.iter().flat_map(|site| interfaces(site, is_root)))
             .chain(site.iter().flat_map(pools))
             .collect();
@@ -439,7 +439,7 @@ impl Doctor {
         let shown = if self.json {
             output::json(&Answer { fit, findings: &findings })
         } else {
-            output::print(&render(&findings, fit, Paint::stdout()))
+            output::print(&render(&findings, fit, output::is_quiet(), Paint::stdout()))
         };
         let code = if fit { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         output::exit(shown.map(|()| code))
@@ -483,9 +483,10 @@ impl Trial {
     }
 }
 
-fn render(findings: &[Finding], fit: bool, paint: Paint) -> String {
+/// In words; `quiet`: only what is lacking, since the exit status says the rest.
+fn render(findings: &[Finding], fit: bool, quiet: bool, paint: Paint) -> String {
     let mut out = String::new();
-    for finding in findings {
+    for finding in findings.iter().filter(|finding| !quiet || finding.state == State::Lacks) {
         let word = match finding.state {
             State::Has => "has    ".to_owned(),
             State::Lacks => paint.error("lacks  "),
@@ -501,7 +502,9 @@ fn render(findings: &[Finding], fit: bool, paint: Paint) -> String {
             out.push_str(&format!("        {}\n", finding.remedy));
         }
     }
-    out.push_str(if fit { "levee can serve here\n" } else { "levee cannot serve here yet\n" });
+    if !quiet {
+        out.push_str(if fit { "levee can serve here\n" } else { "levee cannot serve here yet\n" });
+    }
     out
 }
 
@@ -670,10 +673,14 @@ mod tests {
         assert_eq!((found.state, found.detail.as_str(), &*found.remedy), (State::Lacks, "gone", "buy it"));
         assert_eq!(trial(false, false).find(true).state, State::Weaker);
         assert_eq!(trial(true, true).find(false).state, State::Untried);
+        let all = [trial(false, false).find(true), found];
+        let said = render(&all, false, false, Paint::plain());
         assert_eq!(
-            render(&[found], false, Paint::plain()),
-            "lacks   it: gone\n        buy it\nlevee cannot serve here yet\n"
+            said,
+            "without it: gone\n        buy it\nlacks   it: gone\n        buy it\nlevee cannot serve here yet\n"
         );
+        assert_eq!(render(&all, false, true, Paint::plain()), "lacks   it: gone\n        buy it\n");
+        assert_eq!(render(&all[..1], true, true, Paint::plain()), "");
     }
 
     #[test]
@@ -693,7 +700,7 @@ mod tests {
         let states = tempfile::tempdir().unwrap();
         let site = Site::parse(include_str!("../../conf/small/site.toml")).unwrap();
         let directory = states.path().join("harbour/authority");
-        let found = || authority(&site, states.path());
+        let found = || authority(&site, "/etc/levee/site.toml".as_ref(), states.path());
         assert!(found().is_none(), "there is none yet");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("ca.pem"), "").unwrap();
@@ -705,6 +712,7 @@ mod tests {
         said(State::Has, "not in this state directory");
         fs::write(directory.join("ca.key"), "-----BEGIN PRIVATE KEY-----").unwrap();
         said(State::Weaker, "authority/ca.key, not encrypted");
+        assert!(found().unwrap().remedy.contains("rotate /etc/levee/site.toml authority"));
         fs::write(directory.join("ca.key"), "-----BEGIN ENCRYPTED PRIVATE KEY-----").unwrap();
         said(State::Weaker, "authority/ca.key, encrypted");
         fs::write(directory.join("ca.uri"), "pkcs11:token=a;object=b?module-path=/c").unwrap();
@@ -736,6 +744,6 @@ mod tests {
         // The system tests need what levee needs: where they are to run, the doctor must find everything.
         let lacking: Vec<Finding> =
             TRIALS.iter().map(|trial| trial.find(true)).filter(|found| found.state == State::Lacks).collect();
-        assert!(lacking.is_empty(), "{}", render(&lacking, false, Paint::plain()));
+        assert!(lacking.is_empty(), "{}", render(&lacking, false, false, Paint::plain()));
     }
 }

@@ -551,7 +551,8 @@ fn facts(place: &Where) -> Result<(Facts, PathBuf), String> {
     let path = place.site.display();
     let text = std::fs::read_to_string(&place.site).map_err(|e| format!("{path}: {e}"))?;
     let site = Site::parse(&text).map_err(|problems| {
-        format!("{path} has {} problems; `levee check {path}` shows each with its remedy", problems.len())
+        let found = output::count(problems.len(), "problem", "problems");
+        format!("{path} has {found}; `levee check {path}` shows each with its remedy")
     })?;
     let state = site::state(place.state.as_deref(), site.name());
     let accreditation = |host: &levee_policy::site::Host| {

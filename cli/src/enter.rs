@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -60,7 +61,8 @@ pub struct Put {
     label: LabelName,
     /// The file
     file: PathBuf,
-    /// Where, in the store: names with slashes between them; directories that are not there are made
+    /// Where, in the store: names with slashes between them, such as reports/today.pdf, the file's own last; directories that are not there are made.
+    /// A service with `program = "nginx"` serves the store as /own/
     path: PathBuf,
 }
 
@@ -192,16 +194,24 @@ impl Put {
 
 /// The names of a path in a store.
 fn names(path: &Path) -> Result<Vec<String>, String> {
+    let typed = shown(&path.display().to_string());
+    // Who knows its address by nginx would have it in a directory of that name.
+    let own = "; the store is what nginx serves as /own/, so that /own/today.pdf is today.pdf here";
+    let own = if typed.trim_start_matches('/').starts_with("own/") { own } else { "" };
+    if path.is_absolute() {
+        return Err(format!("{typed}: a path in a store begins with a name: leave out the first slash{own}"));
+    }
+    // Of a path with a slash at its end components say nothing.
+    if path.as_os_str().as_bytes().ends_with(b"/") {
+        return Err(format!("{typed}: this names a directory: name the file too, as {typed}today.pdf{own}"));
+    }
     let names = path.components().map(|part| match part {
         Component::Normal(name) => name.to_str().map(str::to_owned),
         _ => None,
     });
     let names: Option<Vec<String>> = names.collect();
     names.filter(|names| !names.is_empty()).ok_or_else(|| {
-        format!(
-            "{}: a path in a store is names with slashes between them",
-            shown(&path.display().to_string())
-        )
+        format!("{typed}: a path in a store is names with slashes between them, such as reports/today.pdf")
     })
 }
 
@@ -321,8 +331,18 @@ mod tests {
     #[test]
     fn a_path_in_a_store_has_names_alone() {
         assert_eq!(names(Path::new("a/b.html")).unwrap(), ["a", "b.html"]);
-        for wrong in ["", "/a", "../a", "a/../b", "."] {
-            assert!(names(Path::new(wrong)).is_err(), "{wrong}");
+        for (wrong, remedy) in [
+            ("", "such as reports/today.pdf"),
+            ("/a", "leave out the first slash"),
+            ("../a", "names with slashes between them"),
+            ("a/../b", "names with slashes between them"),
+            (".", "names with slashes between them"),
+            ("/own/a.txt", "/own/today.pdf is today.pdf here"),
+            ("own/", "name the file too, as own/today.pdf; the store is what nginx serves as /own/"),
+            ("a/b//", "name the file too"),
+        ] {
+            let said = names(Path::new(wrong)).unwrap_err();
+            assert!(said.contains(remedy), "{wrong}: {said}");
         }
     }
 

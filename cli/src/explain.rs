@@ -2,11 +2,55 @@
 
 use levee_policy::nearest;
 use levee_policy::site::reference::{Key, SECTIONS, Section, find};
+use serde::Serialize;
+
+/// A table of a site file, whole, or with the one key that was asked for.
+#[derive(Debug, Serialize)]
+pub struct Explained {
+    /// As it stands in a file, or where it stands.
+    table: &'static str,
+    means: &'static str,
+    /// Whether every site has it.
+    needed: bool,
+    keys: Vec<ExplainedKey>,
+}
+
+#[derive(Debug, Serialize)]
+struct ExplainedKey {
+    name: &'static str,
+    means: &'static str,
+    /// What is written for it.
+    value: &'static str,
+    /// What is so without it; none: it must be there.
+    default: Option<&'static str>,
+}
+
+/// The same for programs.
+pub fn explained(name: &str) -> Result<Vec<Explained>, String> {
+    let of =
+        |key: &Key| ExplainedKey { name: key.name, means: key.means, value: key.form, default: key.default };
+    let one = |(section, key): &(&'static Section, Option<&'static Key>)| Explained {
+        table: section.head,
+        means: section.means,
+        needed: section.needed,
+        keys: key.map_or_else(|| section.keys.iter().map(of).collect(), |key| vec![of(key)]),
+    };
+    Ok(found(name)?.iter().map(one).collect())
+}
 
 /// What the reference says of a table or key; of all of them for `all`.
 pub fn explain(name: &str) -> Result<String, String> {
+    let one = |(section, key): &(&Section, Option<&Key>)| match key {
+        None => section_text(section),
+        Some(key) => format!("{}\n{}", section.head, key_text(key)),
+    };
+    Ok(found(name)?.iter().map(one).collect::<Vec<_>>().join("\n"))
+}
+
+/// The tables, or keys of tables, that are called so.
+fn found(name: &str) -> Result<Vec<(&'static Section, Option<&'static Key>)>, String> {
     if name == "all" {
-        return Ok(SECTIONS.iter().map(|section| section_text(section)).collect::<Vec<_>>().join("\n"));
+        return Ok(SECTIONS.iter().map(|section| (*section, None)).collect());
     }
     let found = find(name.trim_matches(['[', ']', '`']));
     if found.is_empty() {
@@ -18,11 +62,7 @@ pub fn explain(name: &str) -> Result<String, String> {
             "a site file has no `{name}`; {near}`levee check --explain all` lists everything"
         ));
     }
-    let one = |(section, key): &(&Section, Option<&Key>)| match key {
-        None => section_text(section),
-        Some(key) => format!("{}\n{}", section.head, key_text(key)),
-    };
-    Ok(found.iter().map(one).collect::<Vec<_>>().join("\n"))
+    Ok(found)
 }
 
 fn section_text(section: &Section) -> String {

@@ -111,14 +111,10 @@ impl Init {
     fn answers(self, asks: bool) -> Result<Answers, String> {
         let name = asked(self.name, "The site's name", Some("harbour"), fits::<SiteName>)?;
         let usual = format!("server.{name}.example");
-        let server = asked(self.server, "The server's DNS name", Some(&usual), fits::<DomainName>)?;
+        let server = asked(self.server, "The server's DNS name", Some(&usual), dns_name)?;
         let question = "The address at which workstations reach this host";
-        let address = match self.address {
-            Some(address) => address,
-            None => asked(None, question, None, |said| {
-                said.parse().map_err(|_| format!("`{}` is no IPv4 or IPv6 address", output::shown(said)))
-            })?,
-        };
+        let given = self.address.map(|address| address.to_string());
+        let address = asked(given, question, None, reached)?;
         let levels = "The levels, lowest first";
         let levels = listed(self.levels, levels, "UNCLASSIFIED,SECRET", |levels| vocabulary(levels, &[]))?;
         let categories = "Categories, such as MED,NATO";
@@ -135,6 +131,42 @@ impl Init {
             address,
         })
     }
+}
+
+/// A DNS name. An address would be found wrong only where a workstation looks at the server's certificate.
+fn dns_name(said: &str) -> Result<String, String> {
+    if said.parse::<IpAddr>().is_ok() {
+        return Err(format!(
+            "`{said}` is an address, and a DNS name is asked for, such as server.harbour.example: it stands in the server's certificate \
+             and need not be in the DNS, since workstations find the server by its address"
+        ));
+    }
+    fits::<DomainName>(said)
+}
+
+/// An address at which others reach a host.
+fn reached(said: &str) -> Result<IpAddr, String> {
+    let address: IpAddr =
+        said.parse().map_err(|_| format!("`{}` is no IPv4 or IPv6 address", output::shown(said)))?;
+    let kind = match address {
+        _ if address.is_loopback() => "reaches this host from itself alone",
+        _ if address.is_unspecified() => "is the address of no host",
+        _ if address.is_multicast() => "is a multicast address, and of no one host",
+        IpAddr::V4(four) if four.is_broadcast() => "is a broadcast address, and of no one host",
+        IpAddr::V4(four) if four.is_link_local() => {
+            "is a link-local address, which means something on one link alone"
+        }
+        IpAddr::V6(six) if six.is_unicast_link_local() => {
+            "is a link-local address, which means something on one link alone"
+        }
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            "is an IPv4 address in IPv6's form: write it as IPv4 has it"
+        }
+        _ => return Ok(address),
+    };
+    Err(format!(
+        "`{address}` {kind}; give the address at which workstations reach this host, such as 192.0.2.1 (`ip address` shows which it has)"
+    ))
 }
 
 /// Whether the keys are to be made at once.
@@ -375,6 +407,49 @@ mod tests {
         assert!(
             Site::parse(&Answers { address: "2001:db8::1".parse().unwrap(), ..answers() }.site()).is_ok()
         );
+    }
+
+    #[test]
+    fn an_address_that_no_workstation_reaches_and_an_address_for_a_name_are_refused_when_answered() {
+        for wrong in [
+            "127.0.0.1",
+            "::1",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+            "169.254.1.1",
+            "fe80::1",
+            "::ffff:192.0.2.1",
+            "x",
+        ] {
+            let said = reached(wrong).unwrap_err();
+            assert!(
+                wrong == "x" || said.contains("at which workstations reach this host"),
+                "{wrong}: {said}"
+            );
+        }
+        for right in ["192.0.2.1", "10.0.0.9", "2001:db8::1", "fd00::1"] {
+            assert_eq!(reached(right), Ok(right.parse().unwrap()));
+        }
+        for wrong in ["192.0.2.1", "2001:db8::1"] {
+            assert!(dns_name(wrong).unwrap_err().contains("such as server.harbour.example"), "{wrong}");
+        }
+        assert_eq!(dns_name("mls.quay.example"), Ok("mls.quay.example".to_owned()));
+        let init = Init {
+            file: "/nonexistent/site.toml".into(),
+            name: Some("quay".into()),
+            server: Some("192.0.2.1".into()),
+            address: Some("192.0.2.1".parse().unwrap()),
+            levels: vec!["LOW".into()],
+            categories: Vec::new(),
+            people: vec!["ada".into()],
+            workstations: vec!["ws1".into()],
+            enrol: false,
+            state: None,
+        };
+        assert!(init.write().unwrap_err().contains("a DNS name is asked for"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ enum Action {
 
 /// Translate one label by a domain of the site file, or a range of labels
 ///
-/// A range (LOW..HIGH, in SELinux s1-s5:c0) is said in SELinux alone. Exit code 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
+/// A range (LOW..HIGH, in SELinux s1-s5:c0) is said in SELinux alone. Exit status 0: it can be said in every form. 1: in some form it would be lost. 2: it could not be read.
 #[derive(Debug, clap::Args)]
 struct Translate {
     /// The site file
@@ -94,7 +94,7 @@ impl LabelCommand {
 
 /// Check a list of labels against the site and its domains
 ///
-/// Before hosts or networks that write labels are joined: which of them would lose a label. Exit code 0: each label can be said in
+/// Before hosts or networks that write labels are joined: which of them would lose a label. Exit status 0: each label can be said in
 /// every form of every domain. 1: one would be lost, or is none of the site's. 2: it could not be checked.
 #[derive(Debug, clap::Args)]
 struct Check {
@@ -216,7 +216,7 @@ impl Translate {
     fn file(&self, site: &Site, domain: &Domain) -> Result<ExitCode, String> {
         let words = site.vocabulary();
         let fault = |why: &dyn std::fmt::Display| format!("{}: {why}", shown(&self.label));
-        let range = words.parse_range(&self.label);
+        let range = words.parse_typed_range(&self.label);
         let range = range.map_err(|e| shown(&format!("{}: {}", e.what, e.remedy)))?;
         let labels = range.labels(MOST_LABELS);
         let labels =
@@ -249,7 +249,7 @@ impl Translate {
             _ if self.setrans.is_some() => Ok(None),
             Form::Site if text.contains("..") => site
                 .vocabulary()
-                .parse_range(text)
+                .parse_typed_range(text)
                 .map(Some)
                 .map_err(|e| shown(&format!("{}: {}", e.what, e.remedy))),
             Form::Selinux if text.contains('-') => {

@@ -1,7 +1,9 @@
 //! `levee log`: what the processes of a label said, or levee's own.
 
 use crate::output;
+use crate::pin::Pin;
 use levee_policy::{LabelName, nearest};
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +31,43 @@ pub struct Log {
     /// Go on with what is said from now on
     #[arg(long)]
     follow: bool,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of a log.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Line<'a> {
+    /// The instant, as the log has it.
+    time: Option<&'a str>,
+    /// Who said it.
+    source: Option<&'a str>,
+    text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn read(line: &'a str) -> Self {
+        let parts = line.split_once(' ').filter(|(time, _)| is_instant(time));
+        let Some((time, rest)) = parts else { return Self { time: None, source: None, text: line } };
+        match rest.split_once(": ") {
+            Some((source, text)) => Self { time: Some(time), source: Some(source), text },
+            None => Self { time: Some(time), source: None, text: rest },
+        }
+    }
+}
+
+/// Whether a word is an instant as logs have it: `2026-01-31T12:00:00.000Z`.
+fn is_instant(word: &str) -> bool {
+    let form = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        10 => byte == b'T',
+        13 | 16 => byte == b':',
+        19 => byte == b'.',
+        23 => byte == b'Z',
+        _ => byte.is_ascii_digit(),
+    };
+    word.len() == 24 && word.bytes().enumerate().all(form)
 }
 
 impl Log {
@@ -41,10 +80,15 @@ impl Log {
         let directory = typed(directory(self.state.clone(), self.label.as_ref())?, self.label.as_ref());
         let shown = read(&directory).map_err(|e| match e.kind() {
             ErrorKind::NotFound => nothing(&directory, self.label.as_ref()),
-            ErrorKind::PermissionDenied => "only root can read logs; run this with sudo".to_owned(),
+            ErrorKind::PermissionDenied => ROOT.to_owned(),
             _ => format!("{}: {e}", directory.display()),
         })?;
-        output::print(&shown)?;
+        if shown.is_empty() && !self.json {
+            let who =
+                self.label.as_ref().map_or("levee's own processes have", |_| "the label's processes have");
+            output::said(&format!("{who} said nothing yet\n"))?;
+        }
+        output::raw(&self.form(&shown)?)?;
         if !self.follow {
             return Ok(ExitCode::SUCCESS);
         }
@@ -54,19 +98,33 @@ impl Log {
             let said = followed.more().map_err(|e| format!("{}: {e}", followed.directory.display()))?;
             // Until its reader goes away.
             let mut out = std::io::stdout().lock();
-            if out.write_all(output::form(&said).as_bytes()).and_then(|()| out.flush()).is_err() {
+            if out.write_all(self.form(&said)?.as_bytes()).and_then(|()| out.flush()).is_err() {
                 return Ok(ExitCode::SUCCESS);
             }
         }
     }
+
+    /// Lines as they are printed.
+    fn form(&self, said: &str) -> Result<String, String> {
+        if !self.json {
+            return Ok(said.to_owned());
+        }
+        said.lines().map(|line| output::json_line(&Line::read(line))).collect()
+    }
 }
+
+const ROOT: &str = "only root can read logs; run this with sudo";
 
 /// Where the log of a label is, or that of levee's own standing processes.
 pub fn directory(state: Option<PathBuf>, label: Option<&LabelName>) -> Result<PathBuf, String> {
     let only = || {
         let states = Path::new(crate::site::STATES);
-        crate::running::only_with(states, "logs").map_err(|_| {
-            format!("{} does not have the logs of one site; say which with --state", states.display())
+        crate::running::only_with(states, "logs").map_err(|_| match rustix::process::geteuid().is_root() {
+            true => {
+                format!("{} does not have the logs of one site; say which with --state", states.display())
+            }
+            // What others cannot look into seems to be nothing.
+            false => ROOT.to_owned(),
         })
     };
     let logs = state.map_or_else(only, Ok)?.join("logs");
@@ -94,6 +152,11 @@ fn nothing(directory: &Path, label: Option<&LabelName>) -> String {
     let Some(label) = label else {
         return format!("{}: levee has not said anything here", directory.display());
     };
+    // Beside labels there are partitions, whose names the state does not have.
+    let state = directory.ancestors().nth(3).filter(|_| !label.as_str().starts_with("partition/"));
+    if let Some(why) = state.and_then(|state| unknown(state, label)) {
+        return format!("no such label: {why}");
+    }
     let beside =
         directory.parent().into_iter().filter_map(|logs| fs::read_dir(logs).ok()).flatten().flatten();
     let mut there: Vec<String> =
@@ -108,6 +171,13 @@ fn nothing(directory: &Path, label: Option<&LabelName>) -> String {
         ),
     };
     format!("{}: `{label}` has not said anything here; {remedy}", directory.display())
+}
+
+/// What is wrong with a label that the site of this state does not have, and what was probably meant; `None` where it has it, or that cannot be found out.
+fn unknown(state: &Path, label: &LabelName) -> Option<String> {
+    let lattice = Pin::read(state).ok()??.lattices.pop()?;
+    let fault = lattice.vocabulary()?.parse_typed(label.as_str()).err()?;
+    Some(output::shown(&format!("{}; {}", fault.what, fault.remedy)))
 }
 
 /// Whether a person who types a label may mean the one whose directory has this name.
@@ -212,6 +282,38 @@ mod tests {
         }
         assert!(said("UNCLASIFIED").ends_with("did you mean `UNCLASSIFIED`?"), "{}", said("UNCLASIFIED"));
         assert!(said("PUBLIC").ends_with("these have: SECRET//MED,NATO, UNCLASSIFIED"), "{}", said("PUBLIC"));
+    }
+
+    #[test]
+    fn a_label_that_the_site_does_not_have_is_called_so_with_what_was_probably_meant() {
+        let state = tempfile::tempdir().unwrap();
+        let site = levee_policy::Site::parse(include_str!("../../conf/small/site.toml")).unwrap();
+        Pin::of(&site).write(state.path()).unwrap();
+        let said = |label: &str| {
+            let label = label.parse::<LabelName>().unwrap();
+            nothing(&directory(Some(state.path().to_owned()), Some(&label)).unwrap(), Some(&label))
+        };
+        let wrong = said("secrte");
+        assert!(wrong.starts_with("no such label: `secrte` is not a level"), "{wrong}");
+        assert!(wrong.contains("did you mean `SECRET`?"), "{wrong}");
+        assert!(said("nosuch").contains("the site declares `UNCLASSIFIED`, "), "{}", said("nosuch"));
+        for right in ["secret", "SECRET//MED,NATO", "partition/desk"] {
+            assert!(said(right).contains("has not said anything here"), "{}", said(right));
+        }
+    }
+
+    #[test]
+    fn a_line_is_an_instant_who_said_it_and_what_was_said() {
+        let line = |time, source, text| Line { time, source, text };
+        let instant = "2026-01-31T12:00:00.000Z";
+        assert_eq!(
+            Line::read("2026-01-31T12:00:00.000Z service web: GET /: 200"),
+            line(Some(instant), Some("service web"), "GET /: 200")
+        );
+        assert_eq!(Line::read("2026-01-31T12:00:00.000Z word"), line(Some(instant), None, "word"));
+        for whole in ["", "word word: x", "2026-01-31T12:00:00Z web: x"] {
+            assert_eq!(Line::read(whole), line(None, None, whole));
+        }
     }
 
     #[test]

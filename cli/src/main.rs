@@ -28,6 +28,7 @@ mod operator;
 mod output;
 mod partition;
 mod pin;
+mod plan;
 mod pools;
 mod posture;
 mod programs;
@@ -52,7 +53,7 @@ use std::process::ExitCode;
 
 /// Multilevel-secure services on ordinary Linux hosts
 #[derive(Debug, Parser)]
-#[command(name = "levee", version, propagate_version = true, subcommand_required = true)]
+#[command(name = "levee", version, propagate_version = true, subcommand_required = true, after_help = manual::EXIT)]
 struct Cli {
     #[command(flatten)]
     manner: output::Manner,

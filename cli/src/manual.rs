@@ -50,7 +50,8 @@ const LEVEE: [Section; 6] = [
         &[
             (
                 "standard output",
-                "Has the answer. Standard error has warnings and failures, each of which begins with the program's name;                  what is wrong with a command line begins with `error:`, and how it is used stands below.",
+                "Has the answer. Standard error has warnings and failures, each of which begins with the program's name; what is \
+                 wrong with a command line begins with `error:`, and how it is used stands below.",
             ),
             (
                 "--json",
@@ -63,7 +64,7 @@ const LEVEE: [Section; 6] = [
             (
                 "instants",
                 "In text RFC 3339 in UTC with milliseconds, 24 signs: 2026-01-31T12:00:00.000Z. In JSON milliseconds since \
-                 1970-01-01 UTC. Certificates end on a day: 2026-01-31.",
+                 1970-01-01 UTC; lines of `levee log` have them there as in text. Certificates end on a day: 2026-01-31.",
             ),
             (
                 "units",
@@ -126,6 +127,77 @@ const LEVEE: [Section; 6] = [
             ("levee up /etc/levee/site.toml", "Start the server; `levee down` stops it."),
             ("levee status --watch", "See what runs, again each second."),
             ("levee audit show --verdict denied --since 1d", "What was refused since yesterday."),
+        ],
+    ),
+];
+
+/// What `levee --help` says of how the program ends.
+pub const EXIT: &str = "Exit status 0: done, or the answer is yes. 1: the answer is no, or the server refused. 2: there is no answer: the command \
+     line was not understood, a file could not be read, no server runs. `exec` ends with the program's own status, or 255 where it could not be run.";
+
+/// Of levee-lab(1): the laboratory is a program of its own, which `levee lab` becomes.
+const LAB: [Section; 4] = [
+    (
+        "COMMANDS",
+        &[
+            (
+                "list",
+                "The experiments and studies: what each asks, and how long each of its forms takes here.",
+            ),
+            (
+                "run NAME",
+                "Runs one of them, or one that a file describes, and writes its report: --quick (a first look), --full, or --paper. --out says where, --resume goes \
+                 on with what was stopped.",
+            ),
+            ("report DIR", "Writes the report of a run's directory again."),
+            ("compare DIR DIR", "Sets two runs of one experiment side by side."),
+            (
+                "cost DIR",
+                "What work would cost in each arm of a run: --connections, --requests, --bytes, --packets.",
+            ),
+            (
+                "prices DIR",
+                "Writes the prices of a run of `protections`; with --state, for the server that has this state directory.",
+            ),
+            (
+                "leak",
+                "What two programs that were taken over, one above and one below, can still tell each other.",
+            ),
+            ("record", "What changes below when a program above does everything that it may."),
+            (
+                "serve, mediate, client",
+                "What the laboratory's own experiments are made of: a server of the workloads, what stands before it, and one trial.",
+            ),
+        ],
+    ),
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "Done."),
+            ("1", "`leak` found a channel beyond its bound."),
+            (
+                "2",
+                "There is no answer: the command line was not understood, a file could not be read or written, something could not be done.",
+            ),
+            ("130", "`run` was interrupted. What was measured is kept, and --resume goes on with it."),
+        ],
+    ),
+    (
+        "FILES",
+        &[(
+            "lab-results/",
+            "Where runs are kept unless --out says otherwise, in the directory in which the command is given. docs/laboratory.md says what each file of a run is.",
+        )],
+    ),
+    (
+        "EXAMPLES",
+        &[
+            ("levee lab list", "What there is to run."),
+            ("levee lab run mysea --quick", "What each form of mediation costs, a first look."),
+            (
+                "levee lab leak --quick",
+                "Which channels remain between two labels of this host, a first look.",
+            ),
         ],
     ),
 ];
@@ -202,17 +274,25 @@ const AUDIT: [Section; 3] = [
     ),
 ];
 
-/// Adds to levee(1) what the definitions do not give.
+/// Adds to levee(1) and levee-lab(1), in this directory, what the definitions do not give.
 ///
 /// # Errors
-/// The page cannot be read or written.
-pub fn complete(path: &Path) -> io::Result<()> {
-    let mut page = std::fs::read_to_string(path)?;
-    for (heading, entries) in LEVEE {
-        section(&mut page, heading, entries.iter().copied());
+/// A page cannot be read or written.
+pub fn complete(directory: &Path) -> io::Result<()> {
+    let pages: [(&str, &[Section], &str); 2] = [
+        ("levee.1", &LEVEE, "levee\\-tpe(1), levee\\-lab(1), site.toml(5), levee\\-audit(5)"),
+        ("levee-lab.1", &LAB, "levee(1)"),
+    ];
+    for (name, sections, beside) in pages {
+        let path = directory.join(name);
+        let mut page = std::fs::read_to_string(&path)?;
+        for (heading, entries) in sections {
+            section(&mut page, heading, entries.iter().copied());
+        }
+        page.push_str(&format!(".SH \"SEE ALSO\"\n{beside}\n"));
+        std::fs::write(&path, page)?;
     }
-    page.push_str(".SH \"SEE ALSO\"\nlevee\\-tpe(1), site.toml(5), levee\\-audit(5)\n");
-    std::fs::write(path, page)
+    Ok(())
 }
 
 /// levee-audit(5).
@@ -247,4 +327,18 @@ fn section<'a>(page: &mut String, heading: &str, entries: impl Iterator<Item = (
 fn roff(text: &str) -> String {
     let escaped = text.replace('\\', "\\e").replace('-', "\\-");
     if escaped.starts_with(['.', '\'']) { format!("\\&{escaped}") } else { escaped }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_the_manual_has_two_spaces_within_a_sentence() {
+        let of_audit = AUDIT.iter().chain([&AUDIT_EXAMPLES]);
+        let entries = LEVEE.iter().chain(&LAB).chain(of_audit).flat_map(|(_, entries)| entries.iter());
+        let texts = entries.flat_map(|(term, said)| [*term, *said]).chain([EXIT]);
+        let wrong: Vec<&str> = texts.filter(|text| text.contains("  ") || text.contains('\n')).collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
 }

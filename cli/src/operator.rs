@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use levee_ipc::operator::{Answer, Command, Entering, Priced, ServerStatus};
 use levee_ipc::{Channel, RecvError};
-use levee_policy::LabelName;
+use levee_policy::{LabelName, Site};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
@@ -38,7 +38,12 @@ impl Which {
     /// Its run directory.
     pub fn run(&self) -> Result<PathBuf, String> {
         // A workstation's part has no such socket.
-        self.run.clone().map_or_else(|| crate::running::only_with(Path::new("/run/levee"), CONTROL), Ok)
+        self.run.clone().map_or_else(|| crate::running::only_server(Path::new("/run/levee"), CONTROL), Ok)
+    }
+
+    /// The server's site, as its file is now.
+    pub fn site(&self) -> Result<Site, String> {
+        crate::site::read(&Running::of(&self.run()?)?.config)
     }
 
     /// The label that a person means by what they typed, at the server's site as its file is now.
@@ -46,9 +51,8 @@ impl Which {
     /// # Errors
     /// It is none, and what was probably meant.
     pub fn typed(&self, label: LabelName) -> Result<LabelName, String> {
-        let read = || crate::site::read(&Running::of(&self.run()?)?.config);
         // Where there is nothing to go by, the server says what is wrong.
-        let Ok(site) = read() else { return Ok(label) };
+        let Ok(site) = self.site() else { return Ok(label) };
         let meant = site.vocabulary().parse_typed(label.as_str());
         meant.map(|_| site.typed_name(label)).map_err(|e| format!("{}: {}", e.what, e.remedy))
     }
@@ -123,7 +127,8 @@ impl Asked {
         crate::output::detail(&format_args!("asks {}", socket.display()));
         let at = |e: rustix::io::Errno| match e {
             rustix::io::Errno::NOENT | rustix::io::Errno::CONNREFUSED => {
-                fault(&"no server runs there; `levee up` starts one")
+                let instead = socket.parent().and_then(crate::running::no_server);
+                instead.unwrap_or_else(|| fault(&"no server runs there; `levee up` starts one"))
             }
             e => fault(&e),
         };

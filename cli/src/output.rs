@@ -32,8 +32,8 @@ impl Manner {
 
     /// The same for a program that this one becomes.
     pub fn words() -> Vec<&'static str> {
-        let Self { json, quiet, .. } = Self::get();
-        [(json, "--json"), (quiet, "--quiet")]
+        let Self { json, quiet, verbose } = Self::get();
+        [(json, "--json"), (quiet, "--quiet"), (verbose, "--verbose")]
             .into_iter()
             .filter_map(|(asked, word)| asked.then_some(word))
             .collect()
@@ -115,6 +115,11 @@ pub fn fault(kind: &str, message: &str) {
     } else {
         eprintln!("levee: {}", message.lines().map(shown).collect::<Vec<_>>().join("\n"));
     }
+}
+
+/// Whether nothing is to be said that was not asked for.
+pub fn is_quiet() -> bool {
+    Manner::get().quiet
 }
 
 /// What only who wonders wants to know.
@@ -235,8 +240,24 @@ pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, one: &str, 
     format!("{number} {word}")
 }
 
-/// Rows under a heading, each column as wide as it needs.
+/// Bytes as levee(1) has sizes: below 1024 as they are, else with K, M, G, T for powers of 1024, to a tenth, and never less than it is.
+pub fn size(bytes: u64) -> String {
+    let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+    let Some((bits, unit)) = units.into_iter().find(|(bits, _)| bytes >> bits > 0) else {
+        return bytes.to_string();
+    };
+    let tenths = (u128::from(bytes) * 10).div_ceil(1 << bits);
+    match tenths % 10 {
+        0 => format!("{}{unit}", tenths / 10),
+        tenth => format!("{}.{tenth}{unit}", tenths / 10),
+    }
+}
+
+/// Rows under a heading, each column as wide as it needs; where there is no row, that is said.
 pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return "  none\n".to_owned();
+    }
     let all: Vec<Vec<String>> =
         std::iter::once(heading.iter().map(|word| (*word).to_owned()).collect()).chain(rows).collect();
     let width = |column: usize| {
@@ -255,6 +276,23 @@ pub fn table(heading: &[&str], rows: Vec<Vec<String>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_has_the_unit_that_the_manual_names_and_is_never_less_than_it_is() {
+        let sizes = [
+            (0, "0"),
+            (1_023, "1023"),
+            (1_024, "1K"),
+            (257 << 20, "257M"),
+            ((257 << 20) + 1, "257.1M"),
+            (64 << 30, "64G"),
+            (3 << 39, "1.5T"),
+            (u64::MAX, "16777216T"),
+        ];
+        for (bytes, shown) in sizes {
+            assert_eq!(size(bytes), shown, "{bytes}");
+        }
+    }
 
     #[test]
     fn what_a_file_says_cannot_steer_the_terminal() {

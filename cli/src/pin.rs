@@ -67,8 +67,13 @@ impl Lattice {
 
     /// A label's meaning in it; none where it has no such label.
     pub fn label(&self, name: &LabelName) -> Option<Label> {
+        self.vocabulary()?.parse_name(name)
+    }
+
+    /// The words in which its labels are read.
+    pub fn vocabulary(&self) -> Option<Vocabulary> {
         let Self { levels, categories, integrity_levels, integrity_categories } = self.clone();
-        Vocabulary::new(levels, categories, integrity_levels, integrity_categories).ok()?.parse_name(name)
+        Vocabulary::new(levels, categories, integrity_levels, integrity_categories).ok()
     }
 
     /// In what the other one gives the same words another meaning.

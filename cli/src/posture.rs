@@ -37,7 +37,7 @@ enum Command {
     },
     /// Show which were set and ended, when and by whom, why, what was before and how long it took: the audit log's records of it, the newest last
     ///
-    /// Exit code 0: there are some. 1: there is none. 2: the log could not be read.
+    /// Exit status 0: there are some. 1: there is none. 2: the log could not be read.
     History {
         #[command(flatten)]
         which: audit::Which,
@@ -92,7 +92,7 @@ impl Posture {
 
 impl Set {
     fn run(&self) -> Result<ExitCode, String> {
-        let what = self.what.placed()?;
+        let what = self.what.placed(self.which.site().ok().as_ref())?;
         if what.posture.is_none() && self.lasting.is_some() {
             return Err("`default` has no end: it is what is so when every posture has ended".to_owned());
         }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
+
 use crate::{explain, manual, output, words};
 
 /// Print completions for a shell
@@ -43,10 +45,10 @@ impl Man {
 
     fn write(&self, whole: clap::Command) -> Result<(), String> {
         std::fs::create_dir_all(&self.directory)
-            .and_then(|()| clap_mangen::generate_to(whole, &self.directory))
+            .and_then(|()| clap_mangen::generate_to(whole.after_help(Resettable::Reset), &self.directory))
             .and_then(|()| std::fs::write(self.directory.join("site.toml.5"), explain::man_page()))
             .and_then(|()| std::fs::write(self.directory.join("levee-audit.5"), manual::audit()))
-            .and_then(|()| manual::complete(&self.directory.join("levee.1")))
+            .and_then(|()| manual::complete(&self.directory))
             .map_err(|e| format!("{}: {e}", self.directory.display()))
     }
 }
@@ -162,7 +164,7 @@ mod tests {
     fn disorder(command: &clap::Command, found: &mut Vec<String>) {
         let name = command.get_display_name().unwrap_or(command.get_name());
         let mut last = ("nothing".to_owned(), 0);
-        for argument in command.get_positionals() {
+        for argument in command.get_positionals().filter(|argument| !argument.is_hide_set()) {
             let word = argument.get_value_names().map_or(String::new(), |names| names.join(" "));
             match ORDER.iter().find(|(known, _)| *known == word) {
                 None => found.push(format!("{name}: {word} has no place in the order")),

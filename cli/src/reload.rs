@@ -36,21 +36,16 @@ impl Reload {
             let bundle = running.config.is_dir();
             let keys = running.new_keys(&run);
             let rotated = running.has_rotated();
+            let changed = running.is_changed(&run);
+            // What somebody most probably came for is said first.
+            if changed {
+                output::said(&format!("{}\n", running.not_read()))?;
+            }
             let servers = running.list.with_file_name("federation-ca.crl");
             let of_servers = (!bundle && servers.exists()).then(|| told(&servers)).transpose()?;
-            let read = match told(&running.list) {
-                // A bundle need not have one, and new keys are reason enough.
-                Err(_)
-                    if (bundle || rotated || !keys.is_empty() || of_servers.is_some())
-                        && !running.list.exists() =>
-                {
-                    String::new()
-                }
-                Err(nothing) if running.is_changed(&run) => {
-                    return Err(format!("{nothing}. {}", running.not_read()));
-                }
-                read => read?,
-            };
+            // Nobody need have been revoked: then there is no list.
+            let read = if running.list.exists() { told(&running.list)? } else { String::new() };
+            let nothing = read.is_empty() && of_servers.is_none() && keys.is_empty() && !rotated && !bundle;
             let gateway = bundle && running.config.join("gateway.toml").exists();
             if gateway {
                 is_whole(&running.config)?;
@@ -58,6 +53,9 @@ impl Reload {
             let read = read + of_servers.as_deref().unwrap_or_default();
             running::signal(&run, Signal::USR1)?;
             output::said(&read)?;
+            if nothing {
+                output::said(&nothing_new(&running.list, changed))?;
+            }
             for path in keys {
                 output::said(&format!(
                     "{}: newer than the start; the server goes on with the key that it has now (`levee status` says so if it cannot use it)\n",
@@ -71,13 +69,19 @@ impl Reload {
                     "{path}: if it was enrolled anew, its keys and certificates count {when}\n"
                 ))?;
             }
-            if running.is_changed(&run) {
-                output::said(&format!("{}\n", running.not_read()))?;
-            }
             Ok(())
         };
         output::exit(reload().map(|()| ExitCode::SUCCESS))
     }
+}
+
+/// What is said where nothing is there that could be read anew.
+fn nothing_new(list: &Path, changed: bool) -> String {
+    let else_ = if changed { "nothing else" } else { "nothing" };
+    format!(
+        "{else_} is new: no key is newer than the start, and no certificate has been revoked (there is no {})\n",
+        list.display()
+    )
 }
 
 /// Whether a gateway's bundle has what its end of the second tunnel begins with, and the key is that of the certificate: without it the gateway
@@ -109,15 +113,7 @@ fn is_whole(bundle: &Path) -> Result<(), String> {
 /// What a revocation list says, or why it says nothing.
 fn told(path: &Path) -> Result<String, String> {
     let fault = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
-    let pem = fs::read(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            format!(
-                "there is no {}, so that there is nothing to read anew: `levee enrol revoke` makes it",
-                path.display()
-            )
-        }
-        _ => fault(&e),
-    })?;
+    let pem = fs::read(path).map_err(|e| fault(&e))?;
     let (_, pem) = parse_x509_pem(&pem).map_err(|_| fault(&"it is no revocation list"))?;
     let (_, list) =
         CertificateRevocationList::from_der(&pem.contents).map_err(|_| fault(&"it is no revocation list"))?;
@@ -165,10 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_list_nothing_is_done_and_that_is_said() {
+    fn where_there_is_no_list_that_is_no_fault_and_nobody_is_told_to_revoke() {
         let place = tempfile::tempdir().unwrap();
-        let said = told(&place.path().join("ca.crl")).unwrap_err();
-        assert!(said.contains("nothing to read anew"), "{said}");
+        let said = nothing_new(&place.path().join("ca.crl"), false);
+        assert!(said.starts_with("nothing is new") && !said.contains("enrol"), "{said}");
+        assert!(nothing_new(&place.path().join("ca.crl"), true).starts_with("nothing else is new"));
         fs::write(place.path().join("ca.crl"), "x").unwrap();
         assert!(told(&place.path().join("ca.crl")).unwrap_err().contains("no revocation list"));
     }

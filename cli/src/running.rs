@@ -36,6 +36,31 @@ pub fn only_with(runs: &Path, file: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// What is said of a run directory in which something else runs than a server; none where nothing does.
+pub fn no_server(run: &Path) -> Option<String> {
+    let running = Running::of(run).ok()?;
+    let at = run.display();
+    let is = |file: &str| running.config.join(file).is_file();
+    match () {
+        () if is("workstation.toml") => Some(format!(
+            "a workstation's part runs in {at}, and no server: `levee-tpe status` shows what it has"
+        )),
+        () if is("gateway.toml") => {
+            Some(format!("a gateway's part runs in {at}, and no server: `levee log` shows what it says"))
+        }
+        () => None,
+    }
+}
+
+/// The run directory of the only server below `runs`; where there is none, what runs there instead.
+pub fn only_server(runs: &Path, control: &str) -> Result<PathBuf, String> {
+    only_with(runs, control).map_err(|nothing| {
+        let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+        let instead = entries.map(|entry| entry.path()).find_map(|run| no_server(&run));
+        instead.filter(|_| nothing == NOTHING).unwrap_or(nothing)
+    })
+}
+
 /// What stands for the keys of a server, below its state directory.
 const KEYS: [&str; 8] = [
     "authority/ca.pem",
@@ -163,6 +188,29 @@ mod tests {
         fs::write(place.path().join("fleet/lock"), "2").unwrap();
         let said = found().unwrap_err();
         assert!(said.contains("--run") && said.contains("/fleet, ") && said.ends_with("/harbour"), "{said}");
+    }
+
+    #[test]
+    fn where_a_workstations_part_runs_who_asks_for_a_server_is_told_whom_to_ask() {
+        let place = tempfile::tempdir().unwrap();
+        let (bundle, run) = (place.path().join("bundle"), place.path().join("run/quay-ws"));
+        fs::create_dir_all(&bundle).unwrap();
+        fs::create_dir_all(&run).unwrap();
+        let found = || only_server(run.parent().unwrap(), "control").unwrap_err();
+        assert_eq!(found(), NOTHING);
+        // It has the words of a warden; what it is does not matter.
+        let mut part = std::process::Command::new("sh");
+        part.args(["-c", "read end", "levee-warden", "--workstation"]).arg(&bundle);
+        let mut part = part.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        fs::write(run.join("lock"), part.id().to_string()).unwrap();
+        for (file, remedy) in [("workstation.toml", "`levee-tpe status`"), ("gateway.toml", "`levee log`")] {
+            fs::write(bundle.join(file), "").unwrap();
+            assert!(found().contains(remedy), "{}", found());
+            fs::remove_file(bundle.join(file)).unwrap();
+        }
+        assert_eq!(found(), NOTHING);
+        part.kill().unwrap();
+        part.wait().unwrap();
     }
 
     #[test]

@@ -35,7 +35,7 @@ enum Action {
 ///
 /// The label is started for it where it does not run. A connection is made within the label, from nowhere else. That is so of services
 /// in `direct` and `itself`; one in `relay` or `handoff`, or at a label with a kernel of its own, is tried by signing on and using it.
-/// Exit code 0: it runs. 1: it does not, and why. 2: it could not be found out.
+/// Exit status 0: it runs. 1: it does not, and why. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
 struct Test {
     #[command(flatten)]
@@ -44,6 +44,20 @@ struct Test {
     service: ServiceName,
     /// The label
     label: LabelName,
+}
+
+/// What mends it, as far as that can be told from how it ended; `hands_over` says that levee gives it its port.
+fn hint(why: &str, hands_over: bool) -> &'static str {
+    match () {
+        () if why.contains("execute the program: No such file") => {
+            "a label has what its services need, as the host had it at the start: install the program's package on the server, or name what \
+             brings it in `software` of the service (site.toml(5)); then `levee down` and `levee up`\n"
+        }
+        () if hands_over && why.contains("ended with status") => {
+            "`mode = \"direct\"` hands it its port; a program that binds it itself wants `mode = \"itself\"`\n"
+        }
+        () => "",
+    }
 }
 
 impl Service {
@@ -92,13 +106,8 @@ impl Test {
         let places: Vec<SocketAddr> = site.server().inner_addresses().iter().map(at).collect();
         self.knock(&places, service.protocol())?;
         let binds = matches!(service.mode(), Mode::Itself) && service.protocol() == Protocol::Tcp;
-        let hint = match service.mode() {
-            Mode::Direct => {
-                "`mode = \"direct\"` hands it its port; a program that binds it itself wants `mode = \"itself\"`\n"
-            }
-            _ => "",
-        };
-        let settled = self.settled(hint)?;
+        let hands_over = matches!(service.mode(), Mode::Direct);
+        let settled = self.settled(hands_over)?;
         if settled == ExitCode::SUCCESS && binds && self.knock(&places, Protocol::Tcp)? {
             let places: Vec<String> = places.iter().map(SocketAddr::to_string).collect();
             let why = format!(
@@ -146,7 +155,7 @@ impl Test {
     }
 
     /// One that runs has no trouble for a while; one that has just been killed may be on its way again.
-    fn settled(&self, hint: &str) -> Result<ExitCode, String> {
+    fn settled(&self, hands_over: bool) -> Result<ExitCode, String> {
         let began = Instant::now();
         let mut well_since = began;
         loop {
@@ -159,7 +168,8 @@ impl Test {
                 return Ok(ExitCode::SUCCESS);
             }
             if began.elapsed() >= PATIENCE {
-                return self.fails(trouble.as_deref().unwrap_or("nothing has started it"), hint);
+                let why = trouble.as_deref().unwrap_or("nothing has started it");
+                return self.fails(why, hint(why, hands_over));
             }
             std::thread::sleep(TURN);
         }
@@ -170,5 +180,24 @@ impl Test {
         let label = self.label.as_str();
         output::print(&format!("what it said: levee log '{label}'\n{hint}"))?;
         Ok(ExitCode::FAILURE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_a_missing_program_is_told_of_its_package_and_who_has_one_that_ended_of_the_mode() {
+        let missing = "LOW: service web does not start (/usr/bin/webd: execute the program: No such file or directory (os error 2), 1 s ago)";
+        let ended = "LOW: service web does not start (ended with status 1, 1 s ago)";
+        for hands_over in [true, false] {
+            assert!(
+                hint(missing, hands_over).contains("package")
+                    && hint(missing, hands_over).contains("`software`")
+            );
+        }
+        assert!(hint(ended, true).contains("mode = \"itself\""));
+        assert_eq!((hint(ended, false), hint("nothing has started it", true)), ("", ""));
     }
 }

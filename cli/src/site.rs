@@ -48,6 +48,15 @@ pub fn read(path: &Path) -> Result<Site, String> {
     })
 }
 
+/// A remedy with the site file that is meant, where it says `SITE`.
+pub fn named(remedy: &str, path: &Path) -> String {
+    let words: Vec<String> = remedy
+        .split(' ')
+        .map(|word| if word == "SITE" { path.display().to_string() } else { word.to_owned() })
+        .collect();
+    words.join(" ")
+}
+
 /// Sites' state, a directory for each.
 pub const STATES: &str = "/var/lib/levee";
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::cost;
 use crate::keys;
 use crate::operator::Which;
-use crate::output::{self, count, shown, some_milliseconds, table};
+use crate::output::{self, count, shown, size, some_milliseconds, table};
 use crate::running::Running;
 use crate::usage::{self, Daemon};
 use levee_sys::cgroup::Usage;
@@ -295,13 +295,12 @@ fn map(counters: &[(String, u64)]) -> BTreeMap<&str, u64> {
 /// What each of levee's processes uses of what it may.
 fn processes(daemons: &[Daemon]) -> String {
     let of = |now: String, most: Option<String>| most.map_or(now.clone(), |most| format!("{now} of {most}"));
-    let mib = |bytes: u64| format!("{}M", bytes.div_ceil(1 << 20));
     let row = |daemon: &Daemon| {
         vec![
             daemon.label.clone().unwrap_or_else(|| "-".to_owned()),
             daemon.name.clone(),
             daemon.pid.to_string(),
-            of(mib(daemon.memory), daemon.memory_limit.map(mib)),
+            of(size(daemon.memory), daemon.memory_limit.map(size)),
             of(daemon.processes.to_string(), daemon.process_limit.map(|most| most.to_string())),
         ]
     };
@@ -331,9 +330,6 @@ fn protections(session: &SessionStatus) -> String {
 
 /// The sessions as a table.
 pub fn sessions(status: &ServerStatus) -> String {
-    if status.sessions.is_empty() {
-        return "  none\n".to_owned();
-    }
     let rows = status.sessions.iter().map(|session| {
         vec![
             session.id.clone(),
@@ -365,7 +361,6 @@ pub fn sessions(status: &ServerStatus) -> String {
 
 /// The partitions as a table.
 pub fn partitions(partitions: &[PartitionStatus]) -> String {
-    let mib = |bytes: u64| format!("{}M", bytes.div_ceil(1 << 20));
     let rows = partitions.iter().map(|partition| {
         let PartitionStatus { name, label, state, init, age_ms, starts, weight, cpu_percent, reserved } =
             partition;
@@ -373,7 +368,7 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
         let used = Usage::of(*init).ok().filter(|_| *init > 0);
         let memory = used.map(|usage| {
             let (now, most) = usage.memory;
-            most.map_or_else(|| mib(now), |most| format!("{} of {}", mib(now), mib(most)))
+            most.map_or_else(|| size(now), |most| format!("{} of {}", size(now), size(most)))
         });
         vec![
             name.to_string(),
@@ -382,7 +377,7 @@ pub fn partitions(partitions: &[PartitionStatus]) -> String {
             starts.to_string(),
             format!("{weight}, {cpu_percent}%"),
             memory.unwrap_or_else(|| "-".to_owned()),
-            mib(*reserved),
+            size(*reserved),
             state.clone(),
         ]
     });
@@ -697,6 +692,21 @@ pub mod tests {
         ];
         assert_eq!(counters, all);
         assert!(!text.contains("quiet"), "{text}");
+    }
+
+    #[test]
+    fn of_what_there_is_none_that_is_said_and_no_bare_heading_shown() {
+        let mut empty = status();
+        empty.sessions.clear();
+        empty.compartments.clear();
+        empty.vaults.clear();
+        empty.counters.clear();
+        empty.steering.clear();
+        let text = render(&empty, None);
+        for what in ["sessions", "compartments", "security associations", "counters"] {
+            assert!(text.contains(&format!("\n{what}\n  none\n")), "{what}: {text}");
+        }
+        assert_eq!(partitions(&empty.partitions), "  none\n");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! `levee up`, `levee down`, `levee plan`: start and stop a warden.
 
 use crate::output::fail;
+use crate::plan::Planned;
 use crate::programs::Use;
-use crate::running::{must_be_root, only_run, signal};
+use crate::running::{Running, must_be_root, only_run, signal};
 use crate::typed::{ask, line};
 use levee_ipc::warden::layer::KEYS_UID;
 use levee_policy::site::Assurance;
@@ -75,6 +76,9 @@ pub struct Plan {
     /// Where keys, credentials, sessions, audit log and stores are kept [default: /var/lib/levee/NAME]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// What is started.
@@ -117,6 +121,9 @@ impl What {
 /// The site's name, to find the default directories; the warden checks the rest.
 fn name_of(config: &Path, what: What) -> Result<String, String> {
     let bundle = what.bundle();
+    if bundle.is_none() && config.is_dir() {
+        return Err(no_site_file(config));
+    }
     let file = bundle.map_or_else(|| config.to_owned(), |(file, _)| config.join(file));
     let text = fs::read_to_string(&file).map_err(|e| match bundle {
         Some(_) => format!(
@@ -237,13 +244,17 @@ fn to_try(config: &Path) -> Option<LabelName> {
 }
 
 /// Says which of the kernel's tables one label could take half of: that two labels together take it all is then a matter of wanting it.
-fn warn_of_pools(site: &levee_policy::Site) {
+fn warn_of_pools(site: &levee_policy::Site, file: &Path) {
     let Some((_, pools)) = crate::pools::of(site) else { return };
     for pool in pools.iter().filter(|pool| pool.is_one_labels()) {
         eprintln!(
             "levee: warning: one label alone could take {} of this machine's {} {}: raise {}, or lower its limits \
-             (`levee doctor SITE` shows all)",
-            pool.one, pool.host, pool.what, pool.raise
+             (`levee doctor {}` shows all)",
+            pool.one,
+            pool.host,
+            pool.what,
+            pool.raise,
+            file.display()
         );
     }
 }
@@ -275,13 +286,18 @@ impl Up {
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
         let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
+        if let Ok(running) = Running::of(&run) {
+            return Err(runs_already(&name, &running, &run));
+        }
         held_all((&self.config, what), &state, &run)?;
         let programs = crate::programs::directory()?;
         let checked = crate::programs::check(&programs, what.host())?;
         // Read once: what is looked at here is what the warden has to find there.
         let text = if is_server { Some(crate::site::text(&self.config)?) } else { None };
-        let held =
-            text.as_ref().map(|text| may_serve(text, &state, &programs, checked.is_some())).transpose()?;
+        let held = text
+            .as_ref()
+            .map(|text| may_serve((text, &self.config), &state, &programs, checked.is_some()))
+            .transpose()?;
         let to_try = if is_server && !self.no_trial { to_try(&self.config) } else { None };
         let mut warden = Command::new(programs.join("levee-warden"));
         warden
@@ -330,13 +346,44 @@ impl Up {
             // Ends when the warden does.
             BufReader::new(out).read_line(&mut line).map_err(|e| e.to_string())?;
         }
+        let log = log_of(&state);
         if line.trim() == "ready" {
-            return is_up(&name, run, to_try.as_ref());
+            return is_up(&name, run, to_try.as_ref(), &log);
         }
         let _ = child.wait();
         let said = said.and_then(|thread| thread.join().ok()).unwrap_or_default();
-        let more = "`levee log` shows what its processes said";
-        Err(format!("{name} does not start:\n{}\n{more}", said.trim_end()))
+        Err(format!("{name} does not start:\n{}\n`{log}` shows what its processes said", said.trim_end()))
+    }
+}
+
+/// What is said of a directory in a site file's place.
+fn no_site_file(directory: &Path) -> String {
+    let path = directory.display();
+    let of =
+        [("workstation.toml", "a workstation", "--workstation"), ("gateway.toml", "a gateway", "--gateway")];
+    match of.iter().find(|(file, ..)| directory.join(file).exists()) {
+        Some((_, whose, flag)) => format!("{path} is the bundle of {whose}: levee up {flag} {path}"),
+        None => format!(
+            "{path} is a directory, and no site file; a workstation's bundle is started by levee up --workstation DIR"
+        ),
+    }
+}
+
+/// What is said where it runs.
+fn runs_already(name: &str, running: &Running, run: &Path) -> String {
+    let changed = if running.is_changed(run) {
+        format!("; {}", running.not_read())
+    } else {
+        "; `levee reload` has it go on with new keys, `levee down` stops it".to_owned()
+    };
+    format!("{name} runs already{changed}")
+}
+
+/// The command that shows what the processes of this state say.
+fn log_of(state: &Path) -> String {
+    match crate::running::only_with(Path::new(crate::site::STATES), "logs") {
+        Ok(only) if only == state => "levee log".to_owned(),
+        _ => format!("levee log --state {}", state.display()),
     }
 }
 
@@ -403,7 +450,12 @@ impl Plan {
             if !planned.status.success() {
                 return Err(String::from_utf8_lossy(&planned.stderr).trim_end().to_owned());
             }
-            crate::output::print(&String::from_utf8_lossy(&planned.stdout))?;
+            let text = String::from_utf8_lossy(&planned.stdout);
+            if self.json {
+                crate::output::json(&Planned::read(&text)?)?;
+            } else {
+                crate::output::print(&text)?;
+            }
             Ok(ExitCode::SUCCESS)
         };
         crate::output::exit(run())
@@ -412,12 +464,17 @@ impl Plan {
 
 /// Whether a server of this site may run on this host, with these keys and programs; `held` says that the programs are those of a manifest.
 /// Answers what the state is held to, which is nothing where there is none.
-fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<String, String> {
+fn may_serve(
+    (text, file): (&str, &Path),
+    state: &Path,
+    programs: &Path,
+    held: bool,
+) -> Result<String, String> {
     let mut kept = String::new();
     // A site file with problems is the warden's to tell of.
     if let Ok(site) = Site::parse(text) {
         if state.is_dir() {
-            kept = crate::pin::hold(&site, state)?;
+            kept = crate::pin::hold(&site, state).map_err(|why| crate::site::named(&why, file))?;
             for unfit in crate::keys::findings(&site, state).unfit {
                 eprintln!("levee: warning: {}: {}; {}", unfit.file.display(), unfit.what, unfit.remedy);
             }
@@ -442,14 +499,14 @@ fn may_serve(text: &str, state: &Path, programs: &Path, held: bool) -> Result<St
                 path.display()
             ));
         }
-        warn_of_pools(&site);
+        warn_of_pools(&site, file);
     }
     crate::doctor::fit()?;
     Ok(kept)
 }
 
 /// Tells that it is up, when the label that is tried has started; stops it otherwise.
-fn is_up(name: &str, run: PathBuf, to_try: Option<&LabelName>) -> Result<ExitCode, String> {
+fn is_up(name: &str, run: PathBuf, to_try: Option<&LabelName>, log: &str) -> Result<ExitCode, String> {
     let tried = match to_try {
         Some(label) => format!("; {label} was started on trial"),
         None => String::new(),
@@ -464,11 +521,11 @@ fn is_up(name: &str, run: PathBuf, to_try: Option<&LabelName>) -> Result<ExitCod
         };
         return Err(format!(
             "{name} {stopped}: {label} was started on trial, and does not start: {}\n\
-             `levee log` shows what its processes said; with --no-trial the server stays up all the same",
+             `{log}` shows what its processes said; with --no-trial the server stays up all the same",
             crate::output::shown(&why)
         ));
     }
     // It is up, whether or not anybody reads of it.
-    let _ = crate::output::said(&format!("{name} is up{tried}; `levee log` shows what it says\n"));
+    let _ = crate::output::said(&format!("{name} is up{tried}; `{log}` shows what it says\n"));
     Ok(ExitCode::SUCCESS)
 }

@@ -38,9 +38,13 @@ pub struct User {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Give a person of the site file a first password
-    Add(Args),
+    ///
+    /// It is asked for at a terminal, without echo; elsewhere it is the first line of standard input.
+    Add(Password),
     /// Replace a person's password
-    Passwd(Args),
+    ///
+    /// The new one is asked for at a terminal, without echo; elsewhere it is the first line of standard input.
+    Passwd(Password),
     /// Make the seed of the codes that a person shows beside their password (TOTP), and show it, once
     Totp(Totp),
     /// Cut a person off: their sessions end at once, and they cannot sign on until they are enabled, restarts or not
@@ -54,6 +58,9 @@ enum Command {
 struct Person {
     /// The person, as the site file names them
     user: String,
+    /// More than that is not understood, and is told so
+    #[arg(hide = true)]
+    more: Vec<String>,
     #[command(flatten)]
     which: Which,
 }
@@ -105,6 +112,13 @@ impl Totp {
 
 impl Person {
     fn set(&self, disable: bool) -> Result<ExitCode, String> {
+        if let Some(last) = self.more.last() {
+            let word = if disable { "disable" } else { "enable" };
+            return Err(format!(
+                "`levee user {word}` asks the running server, which knows its site, and takes the person alone: levee user {word} {}",
+                output::shown(last)
+            ));
+        }
         let name = UserName::new(&self.user).map_err(|e| format!("{}: {e}", output::shown(&self.user)))?;
         match self.which.ask(&operator::Command::Disable(name.clone(), disable))? {
             Answer::Ended if disable => {
@@ -121,7 +135,17 @@ impl Person {
 /// How long a change waits for sessiond, which puts a password there that somebody has chosen, or for another operator's.
 const OTHERS: Duration = Duration::from_secs(5);
 
-/// The password is asked for on a terminal without echo; otherwise it is the first line of standard input.
+/// Whose password, and where it comes from.
+#[derive(Debug, clap::Args)]
+struct Password {
+    #[command(flatten)]
+    of: Args,
+    /// Read the password from the first line of standard input, also at a terminal
+    #[arg(long)]
+    password_stdin: bool,
+}
+
+/// Who is meant, and of which site.
 #[derive(Debug, clap::Args)]
 struct Args {
     /// The site file
@@ -149,11 +173,12 @@ impl User {
     }
 }
 
-impl Args {
+impl Password {
     fn set(&self, replace: bool) -> Result<ExitCode, String> {
-        let site = site::read(&self.site)?;
-        let name = self.known(&site)?;
-        let directory = site::state(self.state.as_deref(), site.name()).join("sessiond/credentials");
+        let of = &self.of;
+        let site = site::read(&of.site)?;
+        let name = of.known(&site)?;
+        let directory = site::state(of.state.as_deref(), site.name()).join("sessiond/credentials");
         let file = directory.join(name.as_str());
         match (replace, file.exists()) {
             (false, true) => {
@@ -164,14 +189,16 @@ impl Args {
             }
             _ => {}
         }
-        let password = password(&name)?;
+        let password = password(&name, self.password_stdin)?;
         store(&directory, &name, &password, replace).map_err(|e| format!("{}: {e}", file.display()))?;
-        let recorded = self.record(&site, &name)?;
+        let recorded = of.record(&site, &name)?;
         let done = if replace { "replaced" } else { "set" };
         output::said(&format!("{name}: password {done}{recorded}\n"))?;
         Ok(ExitCode::SUCCESS)
     }
+}
 
+impl Args {
     /// Has the running server record the change; one that does not run does so when it starts.
     fn record(&self, site: &Site, name: &UserName) -> Result<&'static str, String> {
         let run = self.run.clone().unwrap_or_else(|| Path::new("/run/levee").join(site.name().as_str()));
@@ -240,9 +267,9 @@ fn hash(password: &[u8]) -> io::Result<Zeroizing<String>> {
         .map_err(|e| io::Error::other(e.to_string()))
 }
 
-fn password(name: &UserName) -> Result<Zeroizing<Vec<u8>>, String> {
+fn password(name: &UserName, from_input: bool) -> Result<Zeroizing<Vec<u8>>, String> {
     let stdin = io::stdin();
-    let password = if stdin.is_terminal() {
+    let password = if stdin.is_terminal() && !from_input {
         let once = ask(&format!("Password for {name}: "))?;
         if *once != *ask("The same again: ")? {
             return Err("the two are not the same".to_owned());

@@ -15,7 +15,7 @@ const MOST: u64 = 4_096;
 
 /// Say whether a person may have a session at a label on a workstation, and why
 ///
-/// Exit code 0: they may. 1: they may not. 2: it could not be found out.
+/// Exit status 0: they may. 1: they may not. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
 pub struct Why {
     /// The person

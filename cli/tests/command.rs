@@ -601,7 +601,6 @@ fn every_command_that_prints_json_prints_what_its_schema_says() {
     );
 }
 
-/// What bash would offer behind these words, by what `levee completions bash` prints.
 /// Whether a shell that is given the programs' directory, the one of the definitions, a line, and what is to be offered for it, finds it.
 fn completes(shell: &[&str], definitions: &Path, line: &str, offered: &str) {
     let programs = Path::new(env!("CARGO_BIN_EXE_levee")).parent().unwrap();

@@ -333,7 +333,7 @@ fn what_labels_have_is_listed_and_that_of_a_label_the_site_has_no_more_is_remove
         ["\"CONFIDENTIAL//MED\" true 47 0", "\"SECRET\" false 22 16", "\"UNCLASSIFIED\" true 12 0"]
     );
     let text = said(&place.run("state", &["list", &two]));
-    assert!(text.contains("images have 0.0 MiB of 65536.0 MiB"), "{text}");
+    assert!(text.contains("images have 81 of 64G"), "{text}");
 
     let kept = place.run("state", &["remove", old.to_str().unwrap(), "SECRET"]);
     assert!(!kept.status.success() && said(&kept).contains("--force"), "{}", said(&kept));

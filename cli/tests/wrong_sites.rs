@@ -42,3 +42,33 @@ fn of_each_typical_mistake_check_says_the_line_what_is_wrong_and_the_remedy() {
     let there = fs::read_dir(&directory).expect("the sites").count() - 1;
     assert_eq!(files, there, "a file of which nothing is expected");
 }
+
+/// Files with one mistake, from which other faults would follow if nobody thought of it.
+const ALONE: [&str; 10] = [
+    "12-tabs",
+    "24-dup-port",
+    "28-dup-table",
+    "41-users-plural",
+    "44-spaces",
+    "49-hostip-taken",
+    "57-quotes",
+    "58-levels-dup",
+    "114-addresses-string",
+    "115-uploads-yes",
+];
+
+#[test]
+fn what_only_follows_from_a_mistake_is_not_told_beside_it() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wrong-sites");
+    for name in ALONE {
+        let file = format!("{name}.toml");
+        let mut check = Command::new(env!("CARGO_BIN_EXE_levee"));
+        let check = check.args(["check", &file]).current_dir(&directory).output().expect("run levee check");
+        let said = String::from_utf8_lossy(&check.stdout);
+        assert!(said.ends_with(&format!("{file}: 1 problem\n")), "{said}");
+    }
+    let mut all = Command::new(env!("CARGO_BIN_EXE_levee"));
+    let all = all.args(["check", "40-single-bracket.toml"]).current_dir(&directory).output().expect("run it");
+    let said = String::from_utf8_lossy(&all.stdout);
+    assert!(said.contains("the first is on line 25"), "{said}");
+}

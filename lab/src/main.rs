@@ -25,9 +25,12 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+const EXIT: &str = "Exit status 0: done. 1: `leak` found a channel beyond its bound. 2: there is no answer: the command line was not understood, a file could not \
+     be read or written, something could not be done. 130: `run` was interrupted; --resume goes on with it.";
+
 /// What does each protection cost on this host, per connection, per request, per byte?
 #[derive(Parser)]
-#[command(name = "levee-lab", version)]
+#[command(name = "levee-lab", version, after_help = EXIT)]
 struct Cli {
     #[command(flatten)]
     manner: Manner,
@@ -98,7 +101,7 @@ struct Run {
     /// Go on with the newest unfinished run, or with the one in --out
     #[arg(long)]
     resume: bool,
-    /// Where to keep the run
+    /// Where to keep the run; the directory above it is there already
     #[arg(long)]
     out: Option<PathBuf>,
     /// Of an experiment: measure levee's arms also by the earlier programs in this directory, which know the same site file
@@ -335,6 +338,14 @@ fn run_study(r: &Run, study: &Study, form: &str) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// That nothing is called so, and what there is: all that `list` shows.
+fn unknown(name: &str) -> String {
+    let experiments = Experiment::all().into_iter().flatten().map(|one| one.name);
+    let all: Vec<String> =
+        experiments.chain(Study::all().into_iter().flatten().map(|one| one.study)).collect();
+    format!("no experiment or study {name:?}; there are: {}", all.join(", "))
+}
+
 fn run(r: &Run) -> io::Result<ExitCode> {
     let form = if r.paper {
         "paper"
@@ -343,6 +354,7 @@ fn run(r: &Run) -> io::Result<ExitCode> {
     } else {
         "quick"
     };
+    run::has_place(r.out.as_deref())?;
     match (study_of(&r.name)?, r.link()) {
         (Some(study), None) => return run_study(r, &study, form),
         (Some(study), Some(link)) => {
@@ -356,7 +368,7 @@ fn run(r: &Run) -> io::Result<ExitCode> {
             .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", r.name)))?;
         Experiment::parse(&text).map_err(|e| format!("{}: {e}", r.name))
     } else {
-        Experiment::named(&r.name)
+        Experiment::named(&r.name).ok_or_else(|| unknown(&r.name))
     }
     .map_err(io::Error::other)?;
     let root = PathBuf::from("lab-results");

@@ -37,6 +37,21 @@ pub enum End {
 /// Seconds that a trial takes beside its own: its processes, and what still arrives.
 pub const BETWEEN: f64 = 0.04;
 
+/// That a run can be kept where somebody says: whoever mistypes a place is not to find out where their results are hours later.
+///
+/// # Errors
+/// The directory above it is not there.
+pub fn has_place(out: Option<&Path>) -> io::Result<()> {
+    let above = out.and_then(Path::parent).filter(|above| !above.as_os_str().is_empty());
+    match above.filter(|above| !above.is_dir()) {
+        None => Ok(()),
+        Some(missing) => Err(io::Error::other(format!(
+            "--out: there is no directory {0}: make it (mkdir -p {0}), or name another place",
+            missing.display()
+        ))),
+    }
+}
+
 /// Sets up a directory for a new run.
 ///
 /// # Errors

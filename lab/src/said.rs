@@ -16,7 +16,7 @@ pub struct Manner {
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Say more, on standard error: which files are read
-    #[arg(long, global = true)]
+    #[arg(long, short, global = true)]
     verbose: bool,
 }
 

@@ -134,7 +134,7 @@ fn taken_in(stdin: impl AsFd) -> Result<OwnedFd, Fault> {
         if all > MAX_CARRIED {
             let most = MAX_CARRIED >> 20;
             return Err(Fault::Local(format!(
-                "no more than {most} MiB can be carried into a session at a time"
+                "no more than {most}M can be carried into a session at a time"
             )));
         }
         write_all(&file, chunk.get(..n).unwrap_or_default()).map_err(|e| fault("a file in memory", e))?;

@@ -130,7 +130,7 @@ impl PosturePlan {
             let file = file.display();
             return Err(format!("{file} is of site {}, and the server of {}", site.name(), status.site));
         }
-        let planned = plan(&site, &status, &self.which.prices()?, &self.what.placed()?)?;
+        let planned = plan(&site, &status, &self.which.prices()?, &self.what.placed(Some(&site))?)?;
         if self.json {
             output::json(&planned)?;
         } else {
@@ -484,7 +484,7 @@ agree = true
         let (posture, ranges) = what.split_once(" at ").map_or((what, None), |(name, at)| (name, Some(at)));
         let ranges = ranges.iter().flat_map(|ranges| ranges.split(" and "));
         let labels: Vec<_> = ranges.map(|range| range.parse().unwrap()).collect();
-        What { posture: posture.to_owned(), labels }.placed().unwrap()
+        What { posture: posture.to_owned(), labels }.placed(Some(&Site::parse(SITE).unwrap())).unwrap()
     }
 
     fn set(all: &[&str]) -> Vec<InForce> {
@@ -559,7 +559,9 @@ agree = true
         for (in_force, what, expected) in [
             (&[][..], "siege at SECRET//NATO,MED", Outcome::NewCipher),
             (&[], &format!("siege at UNCLASSIFIED and {ALL}"), Outcome::NewCipher),
-            (&[], "siege at UNCLASSIFIED", Outcome::Stays),
+            (&[], "siege at unclassified", Outcome::Stays),
+            (&[], "siege at secret//med,nato", Outcome::NewCipher),
+            (&[], "siege at Confidential..secret//nato,med", Outcome::NewCipher),
             (&[], "few at SECRET//NATO,MED", Outcome::NotAllowed),
             (&[], "few at SECRET", Outcome::Stays),
             (&["siege"], "default at SECRET", Outcome::Stays),

@@ -12,7 +12,7 @@ use levee_policy::{LabelName, Site};
 use serde::Serialize;
 
 use super::place::{PARTITIONS, STORES, alone};
-use crate::output::{self, shown, table};
+use crate::output::{self, shown, size, table};
 use crate::pin;
 use crate::site;
 
@@ -83,7 +83,6 @@ impl List {
 }
 
 fn render(site: &Site, kept: &[Kept]) -> String {
-    let size = |octets: u64| format!("{}.{} MiB", octets >> 20, ((octets & 0xf_ffff) * 10) >> 20);
     let row = |one: &Kept| {
         let known = if one.known { "yes" } else { "no" };
         vec![
@@ -164,8 +163,9 @@ fn kept(site: &Site, state: &Path) -> Result<Vec<Kept>, String> {
 
 impl Remove {
     /// Runs the command.
-    pub fn run(&self) -> Result<ExitCode, String> {
+    pub fn run(mut self) -> Result<ExitCode, String> {
         let site = site::read(&self.site)?;
+        self.label = site.typed_name(self.label);
         let state = site::state(self.state.as_deref(), site.name());
         let _alone = (alone(&state)?, state.is_dir().then(|| pin::alone(&state)).transpose()?);
         if site.label(&self.label).is_some() && !self.force {

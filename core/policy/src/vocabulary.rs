@@ -329,6 +329,17 @@ impl Vocabulary {
     /// Reads a label as a person types it: in any case, with spaces around its names, categories in any order. No two names of a list
     /// differ in case alone, so that it means one label. Nothing that machines say to each other is read like this.
     pub fn parse_typed(&self, text: &str) -> Result<Label, SyntaxError> {
+        self.parse(&self.declared(text))
+    }
+
+    /// Reads a range as a person types it: its ends as [`Vocabulary::parse_typed`] reads a label.
+    pub fn parse_typed_range(&self, text: &str) -> Result<Range, SyntaxError> {
+        let ends: Vec<String> = text.splitn(2, "..").map(|end| self.declared(end)).collect();
+        self.parse_range(&ends.join(".."))
+    }
+
+    /// What a person typed, its names as the site declares them.
+    fn declared(&self, text: &str) -> String {
         let class = |text: &str, levels: &Names, categories: &Names| match text.split_once("//") {
             None => levels.as_declared(text),
             Some((level, list)) => {
@@ -336,15 +347,14 @@ impl Vocabulary {
                 format!("{}//{}", levels.as_declared(level), list.join(","))
             }
         };
-        let text = match text.split_once('@') {
+        match text.split_once('@') {
             None => class(text, &self.levels, &self.categories),
             Some((before, after)) => format!(
                 "{}@{}",
                 class(before, &self.levels, &self.categories),
                 class(after, &self.integrity_levels, &self.integrity_categories)
             ),
-        };
-        self.parse(&text)
+        }
     }
 
     /// Reads a label's canonical name and nothing else, so that equal labels have equal names.
@@ -358,6 +368,20 @@ impl Vocabulary {
         let Some((low, high)) = text.split_once("..") else {
             return Ok(Range::single(self.parse(text)?));
         };
+        // All spaces are told at once: without the first the second would be the next fault.
+        let (bare_low, bare_high) = (low.trim(), high.trim());
+        if (bare_low, bare_high) != (low, high)
+            && self.parse(bare_low).is_ok()
+            && self.parse(bare_high).is_ok()
+        {
+            return Err(SyntaxError {
+                kind: SyntaxKind::Malformed,
+                at: 0,
+                what: format!("`{text}` has spaces beside its names"),
+                nearest: None,
+                remedy: format!("write it without them: `{bare_low}..{bare_high}`"),
+            });
+        }
         let from = self.parse_at(low, 0)?;
         let to = self.parse_at(high, low.len() + 2)?;
         Range::new(from.clone(), to.clone()).ok_or_else(|| SyntaxError {
@@ -499,7 +523,14 @@ pub(crate) fn article(word: &str) -> &'static str {
 /// The first few names in words.
 pub(crate) fn enumerate<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 8;
-    let mut text = names.iter().take(SHOWN).map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>();
+    // One that stands twice is named once.
+    let mut named: Vec<&str> = Vec::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        if named.len() <= SHOWN && !named.contains(&name) {
+            named.push(name);
+        }
+    }
+    let mut text = named.into_iter().take(SHOWN).map(|name| format!("`{name}`")).collect::<Vec<_>>();
     if names.len() > SHOWN {
         text.push(format!("{} more", names.len() - SHOWN));
     }

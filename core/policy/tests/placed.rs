@@ -285,6 +285,9 @@ fn what_somebody_sets_is_said_in_the_sites_words_and_refused_with_the_remedy_whe
         let error = site.place(&placed(said)).unwrap_err();
         assert!(error.contains(why), "{said}: {error}");
     }
+    let none = Site::parse(include_str!("../../../conf/small/site.toml")).unwrap();
+    let error = none.place(&placed("siege")).unwrap_err();
+    assert_eq!(error, "the site has no posture `siege`; it has: default");
     let nowhere = Placed { labels: Some(vec![]), ..placed("siege") };
     assert!(site.place(&nowhere).is_err() && !nowhere.is_sound());
     assert!(!placed("default").is_sound() && placed("default at SECRET").is_sound());

@@ -466,3 +466,14 @@ fn another_servers_inner_addresses_are_those_that_the_file_gives_it() {
         site.federation().unwrap().peers()[0].inner_addresses().iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["10.80.0.2", "fd80::2"]);
 }
+
+#[test]
+fn the_servers_address_is_one_that_others_reach_and_its_name_is_none() {
+    let at = |from: &str, to: &str| site(&[(from, to)], "");
+    told_alone(at("[\"10.77.0.1\"]", "[\"10.77.0.1\", \"fe80::1\"]"), "fe80::1 is a link-local address");
+    told_alone(
+        at("name = \"server.harbour.example\"", "name = \"192.0.2.1\""),
+        "`192.0.2.1` is an address, and no DNS name",
+    );
+    at("[\"10.77.0.1\"]", "[\"10.77.0.1\", \"fd00::77\"]").unwrap();
+}

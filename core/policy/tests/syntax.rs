@@ -257,6 +257,14 @@ fn what_a_person_types_is_understood_in_any_case_and_order_and_means_one_label()
         None,
         "machines have one name for a label"
     );
+    let range = |text: &str| site.parse_typed_range(text).map(|range| site.print_range(&range).unwrap());
+    let meant = Ok("LOW@TRUSTED..HIGH//NATO@TRUSTED".to_owned());
+    assert_eq!(range("low@trusted .. High//nato@Trusted"), meant);
+    assert_eq!(range("low@trusted"), Ok("LOW@TRUSTED".to_owned()));
+    for wrong in ["", "low@trusted..", "high@trusted..low@trusted", "low@trusted..high@trusted..high@trusted"]
+    {
+        assert!(range(wrong).is_err(), "{wrong:?}");
+    }
 }
 
 /// Files in other formats are told once, and not line by line.

@@ -158,7 +158,7 @@ fn read_site(fd: OwnedFd) -> Result<(Site, Digest), String> {
     let text = String::from_utf8(std::mem::take(&mut text)).map_err(|e| format!("the site file: {e}"))?;
     let site = Site::parse(&text).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
-        format!("the site file has {} problems; the first: {first}", problems.len())
+        format!("problems of the site file: {}; the first: {first}", problems.len())
     })?;
     Ok((site, digest))
 }

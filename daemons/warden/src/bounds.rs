@@ -75,7 +75,7 @@ impl Group {
             Ok(None) => return None,
             Ok(Some(Exit::Status(status))) => format!("status {status}"),
             Ok(Some(Exit::Signal(signal))) if self.group.ran_out_of_memory() => {
-                format!("killed by signal {signal}: it had used all the memory that {name} may, {most} MiB")
+                format!("killed by signal {signal}: it had used all the memory that {name} may, {most}M")
             }
             Ok(Some(Exit::Signal(signal))) => format!("killed by signal {signal}"),
             Err(e) => format!("its status cannot be had: {e}"),

@@ -53,7 +53,7 @@ pub fn site(path: &Path) -> Result<(String, Site), Fatal> {
     let text = std::fs::read_to_string(path).map_err(|e| Fatal::new(&step, e))?;
     let site = Site::parse(&text).map_err(|problems| {
         let (count, shown) = (problems.len(), path.display());
-        Fatal::new(step, format!("{count} problems; `levee check {shown}` shows each with its remedy"))
+        Fatal::new(step, format!("problems: {count}; `levee check {shown}` shows each with its remedy"))
     })?;
     Ok((text, site))
 }

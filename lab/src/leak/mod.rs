@@ -94,6 +94,7 @@ pub fn run(ask: &Ask) -> io::Result<bool> {
         }
         return Ok(true);
     }
+    crate::run::has_place(ask.out.as_deref())?;
     let channels = channels(ask)?;
     let stamp: String = crate::host::now().chars().filter(char::is_ascii_alphanumeric).collect();
     let dir = ask

@@ -20,6 +20,9 @@ fn name(program: &str, arguments: &[&str]) -> Option<String> {
             if *first == "status" && arguments.contains(&"--cost") {
                 return Some("levee-status-cost".into());
             }
+            if *first == "check" && arguments.contains(&"--explain") {
+                return Some("levee-check-explain".into());
+            }
             // Records of the log.
             if (*first, second) == ("posture", "history") {
                 return Some("levee-audit-show".into());

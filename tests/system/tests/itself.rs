@@ -49,8 +49,16 @@ software = ["redis-server"]
 command = ["/usr/bin/redis-server", "--bind", "0.0.0.0", "--protected-mode", "no", "--port", "6379", "--dir", "/srv/own"]
 "#;
 
-/// One that binds its port, where the site says that it is handed it.
+/// One that binds its port, where the site says that it is handed it; and one whose program is not there.
 const MISTAKEN: &str = r#"
+[[service]]
+name = "missing"
+port = 8004
+protocol = "tcp"
+range = "UNCLASSIFIED"
+mode = "direct"
+command = ["/opt/nowhere/webd"]
+
 [[service]]
 name = "mistaken"
 port = 8002
@@ -117,6 +125,9 @@ fn a_program_that_binds_its_port_itself_runs_with_its_label_and_is_started_again
         "{}",
         mistaken.out
     );
+    let missing = test("missing");
+    assert_eq!(missing.status, 1, "{}{}", missing.out, missing.err);
+    assert!(missing.out.contains("`software`") && !missing.out.contains("itself"), "{}", missing.out);
     let broken =
         world.run("ws1", &["curl", "--silent", "--max-time", "5", "http://www.harbour.example:8001/"]);
     broken.refused();

@@ -599,9 +599,10 @@ fn a_posture_that_is_set_at_one_of_two_labels_changes_that_ones_tunnel_alone_and
         world.level(workstation, label).ok();
         assert!(world.fetch(workstation, PAGE).ok().contains(label));
     }
-    let plan: Value =
-        serde_json::from_str(&posture(&world, &["plan", "siege", "--labels", HIGH, "--json"]).ok())
-            .expect("JSON");
+    let plan: Value = serde_json::from_str(
+        &posture(&world, &["plan", "siege", "--labels", &HIGH.to_lowercase(), "--json"]).ok(),
+    )
+    .expect("JSON");
     let outcome = |label: &str| {
         let sessions = plan["sessions"].as_array().expect("sessions").iter();
         sessions.filter(|one| one["label"] == label).map(|one| one["outcome"].clone()).collect::<Vec<_>>()
@@ -648,7 +649,7 @@ fn a_posture_that_is_set_at_one_of_two_labels_changes_that_ones_tunnel_alone_and
     }
 
     // A service that is off there alone, over a restart too.
-    posture(&world, &["set", "quiet", "--labels", HIGH]).ok();
+    posture(&world, &["set", "quiet", "--labels", &HIGH.to_lowercase()]).ok();
     let quiet = |world: &World| {
         no_answer(world, PAGE);
         assert!(world.fetch("ws1", ORDERS).ok().contains(HIGH));

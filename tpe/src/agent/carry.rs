@@ -102,7 +102,7 @@ fn to_carry(e: Errno) -> String {
 }
 
 fn too_large() -> String {
-    format!("no more than {} MiB can be carried at a time", MAX_CARRIED >> 20)
+    format!("no more than {}M can be carried at a time", MAX_CARRIED >> 20)
 }
 
 /// What a connection process has copied, with what the server is to record of it.
@@ -168,9 +168,8 @@ impl Spool {
                     }
                     _ => Ok(true),
                 };
-                let too_much = || {
-                    format!("the program wrote more than the {} MiB that can be carried", MAX_CARRIED >> 20)
-                };
+                let too_much =
+                    || format!("the program wrote more than the {}M that can be carried", MAX_CARRIED >> 20);
                 if let Err(why) = taken.and_then(|fits| if fits { Ok(()) } else { Err(too_much()) }) {
                     // The program hears of it by SIGPIPE.
                     (self.pipe, self.kept) = (None, Err(why));

@@ -8,13 +8,14 @@ use ipnet::IpNet;
 use super::draft::Draft;
 use super::problem::ProblemKind;
 use super::read::{At, Reader};
-use super::tables::DraftServer;
+use super::tables::{DraftNetwork, DraftServer};
 use super::{card, partition, ways};
 use crate::label::Range;
 use crate::names::LabelName;
 use crate::vocabulary::{Vocabulary, nearest};
 
 pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
+    let overlapping = overlaps(reader, draft);
     duplicates(reader, "user", draft.users.read.iter().map(|user| &user.name));
     duplicates(reader, "host", draft.hosts.read.iter().map(|host| &host.name));
     duplicates(reader, "PPK", draft.hosts.read.iter().filter_map(|host| host.ppk.as_ref()));
@@ -40,7 +41,7 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
         }
         service_ports(reader, draft, vocabulary);
         people(reader, draft, vocabulary);
-        networks(reader, draft, vocabulary);
+        networks(reader, draft, vocabulary, &overlapping);
         if let Some(parts) = &draft.parts {
             for (_, label, _) in &parts.partitions {
                 let range = At::new(Range::single(label.value.clone()), label.span.clone());
@@ -58,7 +59,6 @@ pub(super) fn all(reader: &mut Reader<'_>, draft: &Draft) {
         let names = std::iter::once(&server.name).chain(&server.names).chain(others);
         duplicates(reader, "name of the server or another", names);
     }
-    overlaps(reader, draft);
 }
 
 fn duplicates<'a, T: AsRef<str> + 'a>(
@@ -278,8 +278,9 @@ fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary
                     ProblemKind::Duplicate,
                     &service.port.span,
                     format!(
-                        "`{}` and `{}` both take {} port {} at {}",
+                        "`{}` of line {} and `{}` both take {} port {} at {}",
                         earlier.name.value,
+                        reader.line(&earlier.name.span),
                         service.name.value,
                         service.protocol.as_str(),
                         service.port.value,
@@ -292,8 +293,15 @@ fn service_ports(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary
     }
 }
 
-fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
+fn networks(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    vocabulary: &Vocabulary,
+    overlapping: &[std::ops::Range<usize>],
+) {
     for network in &draft.networks.read {
+        // An address that is wrong itself says nothing of who is on its network.
+        let sound = !network.addresses.iter().any(|net| overlapping.contains(&net.span));
         let labels = match network.domain {
             None => vocabulary.text(network.labels.value.low()),
             Some(_) => vocabulary.print_range(&network.labels.value),
@@ -342,31 +350,36 @@ fn networks(reader: &mut Reader<'_>, draft: &Draft, vocabulary: &Vocabulary) {
                 reader.problem(ProblemKind::Unreachable, &name.span, what, remedy);
             }
         }
-        for (at, host) in network.hosts.iter().enumerate() {
-            if !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
-                reader.problem(
-                    ProblemKind::BadValue,
-                    &host.span,
-                    format!("{} is not on this network", host.value.address),
-                    format!("choose an address in {}", list(&network.addresses)),
-                );
-            }
-            if network.addresses.iter().any(|net| net.value.addr() == host.value.address) {
-                reader.problem(
-                    ProblemKind::Duplicate,
-                    &host.span,
-                    format!("{} is the interface's own address", host.value.address),
-                    "name the other host's address; the site's services are listed under `services`",
-                );
-            }
-            if network.hosts.iter().take(at).any(|earlier| earlier.value == host.value) {
-                reader.problem(
-                    ProblemKind::Duplicate,
-                    &host.span,
-                    "this address, protocol and port stand twice",
-                    "remove one of them",
-                );
-            }
+        network_hosts(reader, network, sound);
+    }
+}
+
+/// The hosts of a network; `sound` says that its own address is no other's.
+fn network_hosts(reader: &mut Reader<'_>, network: &DraftNetwork, sound: bool) {
+    for (at, host) in network.hosts.iter().enumerate() {
+        if sound && !network.addresses.iter().any(|net| net.value.contains(&host.value.address)) {
+            reader.problem(
+                ProblemKind::BadValue,
+                &host.span,
+                format!("{} is not on this network", host.value.address),
+                format!("choose an address in {}", list(&network.addresses)),
+            );
+        }
+        if network.addresses.iter().any(|net| net.value.addr() == host.value.address) {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &host.span,
+                format!("{} is the interface's own address", host.value.address),
+                "name the other host's address; the site's services are listed under `services`",
+            );
+        }
+        if network.hosts.iter().take(at).any(|earlier| earlier.value == host.value) {
+            reader.problem(
+                ProblemKind::Duplicate,
+                &host.span,
+                "this address, protocol and port stand twice",
+                "remove one of them",
+            );
         }
     }
 }
@@ -408,16 +421,7 @@ fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize)
         .map(|address| At::new(address.value.to_string(), address.span.clone()))
         .collect();
     duplicates(reader, "address", texts.iter());
-    for address in server.addresses.iter().chain(&server.inner_addresses) {
-        if address.value.is_unspecified() || address.value.is_multicast() {
-            reader.problem(
-                ProblemKind::BadValue,
-                &address.span,
-                format!("{} is not the address of a host", address.value),
-                "write the address that the server is to have",
-            );
-        }
-    }
+    reached(reader, server);
     one_per_family(reader, server);
     // One address in use for each host, and as long as an address rests after a session, some more for
     // those who sign on again.
@@ -440,6 +444,35 @@ fn server_addresses(reader: &mut Reader<'_>, server: &DraftServer, hosts: usize)
                 format!("the pool {} has {usable} addresses for {hosts} hosts", pool.value),
                 format!("choose a shorter prefix, for {wanted} addresses at least: four for each host"),
             );
+        }
+    }
+}
+
+/// That the server's addresses are a host's, and its names no addresses.
+fn reached(reader: &mut Reader<'_>, server: &DraftServer) {
+    for address in server.addresses.iter().chain(&server.inner_addresses) {
+        if address.value.is_unspecified() || address.value.is_multicast() {
+            reader.problem(
+                ProblemKind::BadValue,
+                &address.span,
+                format!("{} is not the address of a host", address.value),
+                "write the address that the server is to have",
+            );
+        }
+    }
+    for address in &server.addresses {
+        if matches!(address.value, IpAddr::V6(six) if six.is_unicast_link_local()) {
+            let what =
+                format!("{} is a link-local address, which means something on one link alone", address.value);
+            let remedy = "write the address at which workstations reach the server, such as \"2001:db8::1\"";
+            reader.problem(ProblemKind::BadValue, &address.span, what, remedy);
+        }
+    }
+    for name in std::iter::once(&server.name).chain(&server.names) {
+        if name.value.as_str().parse::<IpAddr>().is_ok() {
+            let what = format!("`{}` is an address, and no DNS name", name.value);
+            let remedy = "write the name that stands in the server's certificate, such as \"server.harbour.example\"; addresses stand under `addresses`";
+            reader.problem(ProblemKind::BadValue, &name.span, what, remedy);
         }
     }
 }
@@ -495,8 +528,9 @@ fn one_per_family(reader: &mut Reader<'_>, server: &DraftServer) {
     }
 }
 
-/// Every address of the site belongs to one thing.
-fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
+/// Every address of the site belongs to one thing. Where those stand that belong to two.
+fn overlaps(reader: &mut Reader<'_>, draft: &Draft) -> Vec<std::ops::Range<usize>> {
+    let mut found = Vec::new();
     let mut taken: Vec<(String, At<IpNet>)> = Vec::new();
     if let Some(server) = &draft.server {
         for address in &server.addresses {
@@ -530,7 +564,9 @@ fn overlaps(reader: &mut Reader<'_>, draft: &Draft) {
                     format!("{what} {one} overlaps {earlier_what} {other} of line {line}"),
                     "choose networks that share no address",
                 );
+                found.push(net.span.clone());
             }
         }
     }
+    found
 }

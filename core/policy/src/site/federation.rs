@@ -108,7 +108,7 @@ pub(super) fn read(
     let keys = reader.subtable(value, "[federation]", &reference::FEDERATION.names())?;
     let etcd = (reader.need(&keys, "etcd", "[\"192.0.2.9:2379\"]")).and_then(|value| {
         let form = "an address with its port, such as \"192.0.2.9:2379\"";
-        let members = reader.parsed_list::<SocketAddr>(value, "etcd", form)?;
+        let members = reader.parsed_list::<SocketAddr>(value, ("etcd", "etcd"), form)?;
         if members.is_empty() || members.len() > MOST_MEMBERS {
             let what = format!("`etcd` has {} members", members.len());
             reader.problem(ProblemKind::OutOfBounds, &value.span(), what, "list 1 to 9, best 3 or 5");
@@ -177,7 +177,7 @@ fn peer(
         reader.one_or_more::<IpNet>(value, "inner-pool", form)
     });
     let names = match keys.get("names") {
-        Some(value) => reader.parsed_list::<DomainName>(value, "name", NAME),
+        Some(value) => reader.parsed_list::<DomainName>(value, ("names", "name"), NAME),
         None => Some(Vec::new()),
     };
     let (name, address, inner, pools, names) = (name?, address?, inner?, pools?, names?);

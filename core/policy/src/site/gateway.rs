@@ -37,7 +37,7 @@ impl Gateway {
         let Some(value) = root.get("gateway") else { return Some(None) };
         let keys = reader.subtable(value, "[gateway]", &reference::GATEWAY.names())?;
         let addresses = (reader.need(&keys, "addresses", "[\"192.0.2.1\"]"))
-            .and_then(|value| reader.parsed_list::<IpAddr>(value, "address", ADDRESS));
+            .and_then(|value| reader.parsed_list::<IpAddr>(value, ("addresses", "address"), ADDRESS));
         let inside = (reader.need(&keys, "inside", "\"10.0.0.2\""))
             .and_then(|value| reader.parsed::<IpAddr>(value, "address", ADDRESS));
         if vault.is_some_and(|vault| !vault.is_layered()) {

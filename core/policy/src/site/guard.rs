@@ -267,7 +267,7 @@ fn release(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<(Vec<At<UserName
         }
         return Some((Vec::new(), Duration::ZERO));
     };
-    let names = reader.parsed_list::<UserName>(value, "user name", NAME)?;
+    let names = reader.parsed_list::<UserName>(value, ("release", "user name"), NAME)?;
     for (at, name) in names.iter().enumerate() {
         if names.iter().take(at).any(|known| known.value == name.value) {
             let what = format!("`{}` is named twice", name.value);

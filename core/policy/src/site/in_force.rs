@@ -30,9 +30,9 @@ impl Site {
         let own = match &said.posture {
             None => None,
             Some(name) => {
-                let all: Vec<&str> = self.postures.iter().map(|one| one.name().as_str()).collect();
-                let unknown =
-                    || format!("the site has no posture `{name}`; it has: {} default", all.join(" "));
+                let all = self.postures.iter().map(|one| one.name().as_str()).chain([Posture::DEFAULT]);
+                let all: Vec<&str> = all.collect();
+                let unknown = || format!("the site has no posture `{name}`; it has: {}", all.join(" "));
                 self.posture(name).ok_or_else(unknown)?.labels()
             }
         };

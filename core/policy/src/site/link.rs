@@ -85,11 +85,12 @@ pub(super) fn read(reader: &mut Reader<'_>, keys: &Table<'_>) -> Option<ReadLink
         let remedy = format!("write {LENGTH} letters at most, and not one of {}", TAKEN.join(", "));
         reader.problem(ProblemKind::BadValue, &name.span, what, remedy);
     }
-    let between = (reader.need(keys, "between", "[\"front\", \"desk\"]"))
-        .and_then(|value| Some((value.span(), reader.parsed_list(value, "partition name", PARTITION_NAME)?)));
+    let between = (reader.need(keys, "between", "[\"front\", \"desk\"]")).and_then(|value| {
+        Some((value.span(), reader.parsed_list(value, ("between", "partition name"), PARTITION_NAME)?))
+    });
     let addresses = reader.need(keys, "addresses", "[\"10.9.0.1/30\", \"10.9.0.2/30\"]").and_then(|value| {
         let form = "an address with its prefix length, such as \"10.9.0.1/30\"";
-        Some((value.span(), reader.parsed_list(value, "address", form)?))
+        Some((value.span(), reader.parsed_list(value, ("addresses", "address"), form)?))
     });
     let two = "name two, in the order of the partitions";
     let (ends, addresses) = (pair(reader, between, two), pair(reader, addresses, two));

@@ -77,7 +77,9 @@ pub use wire::Wire;
 
 use crate::domain::Domain;
 use crate::label::{Label, Range};
-use crate::names::{HostName, LabelName, PartitionName, ProtectionName, ServiceName, SiteName, UserName};
+use crate::names::{
+    HostName, LabelName, PartitionName, ProtectionName, RangeName, ServiceName, SiteName, UserName,
+};
 use crate::selinux;
 use crate::vocabulary::Vocabulary;
 
@@ -425,6 +427,13 @@ impl Site {
     pub fn typed_name(&self, typed: LabelName) -> LabelName {
         let label = self.vocabulary.parse_typed(typed.as_str()).ok();
         label.and_then(|label| self.label_name(&label)).unwrap_or(typed)
+    }
+
+    /// The same of a range.
+    pub fn typed_range(&self, typed: RangeName) -> RangeName {
+        let range = self.vocabulary.parse_typed_range(typed.as_str()).ok();
+        let printed = range.and_then(|range| self.vocabulary.print_range(&range));
+        printed.and_then(|text| RangeName::new(&text).ok()).unwrap_or(typed)
     }
 
     /// The labels at which a user may open a session on a host: clearance ∩ accreditation.

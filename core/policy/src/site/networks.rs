@@ -106,7 +106,7 @@ pub(super) fn read(
         reader.one_or_more(value, "address", "an address with its prefix length, such as \"192.168.7.1/24\"")
     });
     let services = match keys.get("services") {
-        Some(value) => reader.parsed_list(value, "service name", NAME),
+        Some(value) => reader.parsed_list(value, ("services", "service name"), NAME),
         None => Some(Vec::new()),
     };
     let partition = match keys.get("partition") {

@@ -20,7 +20,7 @@ use super::{
     posture, processors, protection, quantity, reference,
 };
 use crate::names::{HostName, ServiceName, SiteName, UserName};
-use crate::vocabulary::{NameList, Vocabulary};
+use crate::vocabulary::{NameList, Vocabulary, nearest};
 
 /// A site file is not larger than this, in bytes.
 const MAX_TEXT: usize = 4 << 20;
@@ -100,17 +100,15 @@ fn build<'t>(reader: &mut Reader<'_>, root: &'t DeTable<'t>, whole: Span<usize>)
     let federation = federation::read(reader, &root, vault.as_ref());
     let gateway = gateway::Gateway::read(reader, &root, vault.as_ref(), server.as_ref());
     let words = vocabulary.as_ref();
-    let users = reader.tables(root.get("user"), "[user]", &reference::USER.names());
-    let users = ReadTables::of(users.iter().map(|keys| user(reader, words, keys)).collect());
-    let hosts = reader.tables(root.get("host"), "[host]", &reference::HOST.names());
-    let hosts = ReadTables::of(hosts.iter().map(|keys| host(reader, words, keys)).collect());
+    let users = tables(reader, &root, &reference::USER, |reader, keys| user(reader, words, keys));
+    let hosts = tables(reader, &root, &reference::HOST, |reader, keys| host(reader, words, keys));
     if let Some(vault) = &mut vault {
         layers::beside(reader, vault, &hosts, server.as_ref(), root.get("federation").is_some());
     }
-    let services = reader.tables(root.get("service"), "[service]", &reference::SERVICE.names());
-    let services = ReadTables::of(services.iter().map(|keys| service(reader, words, &users, keys)).collect());
-    let networks = reader.tables(root.get("network"), "[network]", &reference::NETWORK.names());
-    let networks = ReadTables::of(networks.iter().map(|keys| networks::read(reader, words, keys)).collect());
+    let services =
+        tables(reader, &root, &reference::SERVICE, |reader, keys| service(reader, words, &users, keys));
+    let networks =
+        tables(reader, &root, &reference::NETWORK, |reader, keys| networks::read(reader, words, keys));
     let domains = domains::read(reader, &root, words);
     let protections = protection::read(reader, &root, words, vault.as_ref(), crypto.as_ref());
     if let Some(protections) = &protections {
@@ -234,8 +232,21 @@ fn values<T>(items: Vec<At<T>>) -> Vec<T> {
     items.into_iter().map(|item| item.value).collect()
 }
 
+/// The tables of one kind.
+fn tables<'t, T>(
+    reader: &mut Reader<'_>,
+    root: &Table<'t>,
+    section: &reference::Section,
+    read: impl Fn(&mut Reader<'_>, &Table<'t>) -> Option<T>,
+) -> ReadTables<T> {
+    let name = section.word();
+    let tables = reader.tables(root.get(name), &format!("[{name}]"), &section.names());
+    let all = tables.iter().map(|keys| read(reader, keys)).collect();
+    ReadTables::of(all, reader.has_all(root, name))
+}
+
 fn site_name(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<SiteName> {
-    let value = reader.need(root, "site", "{ name = \"harbour\" }")?;
+    let value = reader.need_table(root, "site", "`name = \"harbour\"`")?;
     let keys = reader.subtable(value, "[site]", &reference::SITE.names())?;
     let name = reader.need(&keys, "name", "\"harbour\"")?;
     Some(reader.parsed(name, "site name", "a lower-case letter, then up to 11 of a-z, 0-9 and '-'")?.value)
@@ -243,7 +254,7 @@ fn site_name(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<SiteName> {
 
 fn labels(reader: &mut Reader<'_>, root: &Table<'_>) -> (Option<Vocabulary>, BTreeMap<u8, Colour>) {
     let mut colours = BTreeMap::new();
-    let Some(value) = reader.need(root, "labels", "{ levels = [\"UNCLASSIFIED\", \"SECRET\"] }") else {
+    let Some(value) = reader.need_table(root, "labels", "`levels = [\"UNCLASSIFIED\", \"SECRET\"]`") else {
         return (None, colours);
     };
     let Some(keys) = reader.subtable(value, "[labels]", &reference::LABELS.names()) else {
@@ -270,6 +281,9 @@ fn labels(reader: &mut Reader<'_>, root: &Table<'_>) -> (Option<Vocabulary>, BTr
             // Where all names have a meaning, what is written in them can be read and its faults be told as well.
             let usable = errors.iter().all(|error| error.again);
             for error in errors {
+                if error.again {
+                    reader.doubt_words();
+                }
                 let key = error.list.key();
                 let entry = error.index.and_then(|index| spans.get(key)?.get(index));
                 let span = entry.or(whole.get(key)).cloned().unwrap_or(keys.span());
@@ -307,7 +321,12 @@ fn colour_table<'t>(
         ("orange", Colour::Orange),
     ];
     let Some(vocabulary) = vocabulary else { return };
-    let levels: Vec<&str> = vocabulary.levels().collect();
+    let mut levels: Vec<&str> = vocabulary.levels().collect();
+    if let (true, DeValue::Table(table)) = (reader.doubts_words(), value.get_ref()) {
+        let declared = levels.clone();
+        let names = table.keys().map(|key| key.get_ref().as_ref());
+        levels.extend(names.filter(|name| nearest(name, declared.iter().copied()).is_none()));
+    }
     let Some(keys) = reader.subtable(value, "`colours`", &levels) else { return };
     for (level, value) in keys.iter() {
         let Some(word) = reader.string(value, level.value) else { continue };
@@ -324,14 +343,19 @@ fn colour_table<'t>(
 }
 
 fn server(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<DraftServer> {
-    let value = reader.need(root, "server", "{ name = \"server.harbour.example\", … }")?;
+    let value = reader.need_table(
+        root,
+        "server",
+        "`name = \"server.harbour.example\"`, `addresses = [\"192.0.2.1\"]`, `inner-address = \"10.80.0.1\"` and `inner-pool = \"10.80.1.0/24\"`",
+    )?;
     let keys = reader.subtable(value, "[server]", &reference::SERVER.names())?;
     pub(super) const NAME: &str = "a DNS name in lower case, such as \"server.harbour.example\"";
+    const OUTER: &str = "an IPv4 or IPv6 address, such as \"192.0.2.1\"";
     const ADDRESS: &str = "an IPv4 or IPv6 address, such as \"10.80.0.1\"";
     let name = (reader.need(&keys, "name", "\"server.harbour.example\""))
         .and_then(|value| reader.parsed(value, "server name", NAME));
     let addresses = (reader.need(&keys, "addresses", "[\"192.0.2.1\"]"))
-        .and_then(|value| reader.parsed_list(value, "address", ADDRESS));
+        .and_then(|value| reader.parsed_list(value, ("addresses", "address"), OUTER));
     let trusted_path_port = port_or(reader, &keys, "trusted-path-port", 7443);
     let ike_port = port_or(reader, &keys, "ike-port", 500);
     let tunnel_port = port_or(reader, &keys, "tunnel-port", 4500);
@@ -342,7 +366,7 @@ fn server(reader: &mut Reader<'_>, root: &Table<'_>) -> Option<DraftServer> {
         reader.one_or_more(value, "inner-pool", "a network with its prefix length, such as \"10.80.1.0/24\"")
     });
     let names = match keys.get("names") {
-        Some(value) => reader.parsed_list(value, "name", NAME),
+        Some(value) => reader.parsed_list(value, ("names", "name"), NAME),
         None => Some(Vec::new()),
     };
     let slots = match keys.get("slots") {

@@ -44,19 +44,32 @@ impl<'t> Table<'t> {
     }
 }
 
+/// What people write for a truth value that TOML has no such word for.
+const TRUTHS: [&str; 4] = ["yes", "on", "True", "TRUE"];
+const UNTRUTHS: [&str; 4] = ["no", "off", "False", "FALSE"];
+const DUPLICATE: &str = "duplicate key";
+const UNQUOTED: &str = "string values must be quoted";
+
 /// What to do about the faults that are made most often.
 fn syntax_remedy(message: &str) -> &'static str {
-    if message.contains("duplicate key") {
+    if message.contains(DUPLICATE) {
         "a table or a key stands once in its place: join the two, or take one out"
     } else if message.contains("expected `\"`") {
         "close the string with a quote, on the same line"
-    } else if message.contains("string values must be quoted") {
+    } else if message.contains(UNQUOTED) {
         "write strings in straight quotes: \"…\""
+    } else if message.contains("invalid boolean") {
+        "write true or false"
     } else if message.contains("expected `]`") || message.contains("unclosed array") {
         "close the list with `]`"
     } else {
         "correct it as https://toml.io describes"
     }
+}
+
+/// Whether a text is one thing, which a list could have as it stands.
+fn is_one_word(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:/@".contains(&byte))
 }
 
 /// The file's text, and the problems found in it so far.
@@ -65,15 +78,23 @@ pub(super) struct Reader<'a> {
     problems: Vec<Problem>,
     /// Whether the TOML itself is broken: then what seems missing may only have been lost with it.
     broken: bool,
+    /// Lines of table headers that stand a second time: what is below one is no further fault.
+    repeated: Vec<usize>,
+    /// Whether a level or category is declared twice: a name that is unknown may be the one that was meant.
+    doubtful: bool,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(text: &'a str) -> Self {
-        Self { text, problems: Vec::new(), broken: false }
+        Self { text, problems: Vec::new(), broken: false, repeated: Vec::new(), doubtful: false }
     }
 
-    /// The problems in the order of the file.
+    /// The problems in the order of the file. Of what is no TOML nothing more is said.
     pub fn finish(mut self) -> Vec<Problem> {
+        let place = |problem: &Problem| (problem.line, problem.column);
+        let broken = self.problems.iter().filter(|problem| problem.kind == ProblemKind::Syntax);
+        let broken: Vec<_> = broken.map(place).collect();
+        self.problems.retain(|one| one.kind == ProblemKind::Syntax || !broken.contains(&place(one)));
         self.problems.sort();
         self.problems.dedup();
         self.problems
@@ -118,12 +139,72 @@ impl<'a> Reader<'a> {
     pub fn syntax(&mut self, error: &toml::de::Error) {
         self.broken = true;
         let span = error.span().unwrap_or(0..0);
-        self.problem(
-            ProblemKind::Syntax,
-            &span,
-            format!("this is not TOML: {}", error.message()),
-            self.single(&span).unwrap_or_else(|| syntax_remedy(error.message()).to_owned()),
-        );
+        let mut what = format!("this is not TOML: {}", error.message());
+        if error.message().contains(DUPLICATE) {
+            match self.first(&span) {
+                Some(line) => what.push_str(&format!("; the first is on line {line}")),
+                // It is below a table that stands a second time.
+                None if self.is_below_repeated(&span) => return,
+                None => {}
+            }
+        }
+        let truth = || self.truth(&span).filter(|_| error.message().contains(UNQUOTED));
+        let remedy = self.single(&span).or_else(truth);
+        let remedy = remedy.unwrap_or_else(|| syntax_remedy(error.message()).to_owned());
+        self.problem(ProblemKind::Syntax, &span, what, remedy);
+    }
+
+    /// The lines up to the one in which this begins, by their numbers.
+    fn lines_to(&self, span: &Range<usize>) -> Vec<(usize, &str)> {
+        let lines = (1..).zip(self.text.lines().map(str::trim));
+        lines.take_while(|(number, _)| *number <= self.line(span)).collect()
+    }
+
+    /// Whether this is a key of a table whose header stands a second time.
+    fn is_below_repeated(&self, span: &Range<usize>) -> bool {
+        let lines = self.lines_to(span);
+        let Some(((_, own), before)) = lines.split_last() else { return false };
+        let header = before.iter().rev().find(|(_, line)| line.starts_with('['));
+        !own.starts_with('[') && header.is_some_and(|(number, _)| self.repeated.contains(number))
+    }
+
+    /// The line of the key or table header that stands here a second time, where it is in the same form.
+    fn first(&mut self, span: &Range<usize>) -> Option<usize> {
+        let lines = self.lines_to(span);
+        let ((own, line), before) = lines.split_last()?;
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            // Of two that are written `[[name]]` the second is no fault.
+            let (single, many) = (format!("[{}]", name.trim_start_matches('[')), format!("[[{name}]]"));
+            let is_it =
+                |line: &str| line.starts_with(&single) || (!name.starts_with('[') && line.starts_with(&many));
+            let found = before.iter().find(|(_, line)| is_it(line)).map(|(number, _)| *number);
+            let own = *own;
+            self.repeated.push(own);
+            return found;
+        }
+        let name = self.text.get(span.clone())?;
+        let table = before.iter().rev().take_while(|(_, line)| !line.starts_with('['));
+        let is_it = |line: &str| line.split_once('=').is_some_and(|(key, _)| key.trim() == name);
+        table.filter(|(_, line)| is_it(line)).map(|(number, _)| *number).last()
+    }
+
+    /// What to write for a word that means true or false elsewhere.
+    fn truth(&self, span: &Range<usize>) -> Option<String> {
+        let word = self.text.get(span.clone())?;
+        let truth = TRUTHS.contains(&word) || UNTRUTHS.contains(&word).then_some(false)?;
+        let before = self.text.get(..span.start)?.lines().next_back()?;
+        let key = before.trim_end().strip_suffix('=')?.rsplit(['{', ',']).next()?.trim();
+        Some(format!("write `{key} = {truth}`; a string stands in straight quotes"))
+    }
+
+    /// A level or category is declared twice: of names that are like none nothing is said until it is known what the second is.
+    pub fn doubt_words(&mut self) {
+        self.doubtful = true;
+    }
+
+    /// Whether one is.
+    pub fn doubts_words(&self) -> bool {
+        self.doubtful
     }
 
     /// What to do where `[[name]]` cannot be, since an earlier one was written `[name]`.
@@ -206,16 +287,37 @@ impl<'a> Reader<'a> {
         key: &str,
         example: &str,
     ) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.needed(keys, key, &format!("add, for instance, `{key} = {example}`"))
+    }
+
+    /// A table that the site file must have, `with` these keys for instance.
+    pub fn need_table<'t>(
+        &mut self,
+        root: &Table<'t>,
+        key: &str,
+        with: &str,
+    ) -> Option<&'t Spanned<DeValue<'t>>> {
+        let remedy = format!(
+            "add a table `[{key}]` with, for instance, {with}; `levee init` writes a whole site file to begin with"
+        );
+        self.needed(root, key, &remedy)
+    }
+
+    fn needed<'t>(&mut self, keys: &Table<'t>, key: &str, remedy: &str) -> Option<&'t Spanned<DeValue<'t>>> {
         let found = keys.get(key);
         if found.is_none() && !self.broken && !self.misspelt(keys, key) {
-            self.problem(
-                ProblemKind::MissingKey,
-                &keys.span,
-                format!("{} has no `{key}`", keys.title),
-                format!("add, for instance, `{key} = {example}`"),
-            );
+            let what = format!("{} has no `{key}`", keys.title);
+            self.problem(ProblemKind::MissingKey, &keys.span, what, remedy);
         }
         found
+    }
+
+    /// Whether the tables of this name that were read are all that somebody has written: under a misspelt name or in another form there may be more.
+    pub fn has_all(&self, root: &Table<'_>, key: &str) -> bool {
+        match root.get(key) {
+            Some(value) => matches!(value.get_ref(), DeValue::Array(_)),
+            None => !self.misspelt(root, key),
+        }
     }
 
     /// Whether the table has a key that was taken for a misspelt one of this name: that is one fault, and said once.
@@ -294,6 +396,11 @@ impl<'a> Reader<'a> {
     ) -> Option<&'t [Spanned<DeValue<'t>>]> {
         match value.get_ref() {
             DeValue::Array(items) => Some(items),
+            DeValue::String(text) if is_one_word(text) => {
+                let wanted = format!("a list in brackets: `{key} = [\"{text}\"]`");
+                self.wrong_type(value, value.get_ref(), &format!("`{key}`"), &wanted);
+                None
+            }
             other => {
                 self.wrong_type(value, other, &format!("`{key}`"), "a list in brackets");
                 None
@@ -318,7 +425,11 @@ impl<'a> Reader<'a> {
     where
         T::Err: Display,
     {
-        let text = self.text(value, key, &format!("a string in quotes: {remedy}"))?.value;
+        let DeValue::String(text) = value.get_ref() else {
+            let wanted = format!("a string in quotes: {remedy}");
+            self.wrong_type(value, value.get_ref(), &format!("the {key}"), &wanted);
+            return None;
+        };
         match text.parse() {
             Ok(parsed) => Some(At::new(parsed, value.span())),
             Err(_) => {
@@ -336,17 +447,14 @@ impl<'a> Reader<'a> {
     pub fn parsed_list<T: FromStr>(
         &mut self,
         value: &Spanned<DeValue<'_>>,
-        key: &str,
+        (key, one): (&str, &str),
         remedy: &str,
     ) -> Option<Vec<At<T>>>
     where
         T::Err: Display,
     {
-        let DeValue::Array(items) = value.get_ref() else {
-            self.wrong_type(value, value.get_ref(), &format!("`{key}`"), "a list in brackets");
-            return None;
-        };
-        let read: Vec<_> = items.iter().map(|item| self.parsed(item, key, remedy)).collect();
+        let items = self.list(value, key)?;
+        let read: Vec<_> = items.iter().map(|item| self.parsed(item, one, remedy)).collect();
         read.into_iter().collect()
     }
 
@@ -361,7 +469,7 @@ impl<'a> Reader<'a> {
         T::Err: Display,
     {
         if let DeValue::Array(_) = value.get_ref() {
-            self.parsed_list(value, key, remedy)
+            self.parsed_list(value, (key, key), remedy)
         } else {
             self.parsed(value, key, remedy).map(|one| vec![one])
         }
@@ -374,6 +482,9 @@ impl<'a> Reader<'a> {
             SyntaxKind::UnknownName => ProblemKind::UnknownName,
             SyntaxKind::Malformed => ProblemKind::BadValue,
         };
+        if self.doubtful && kind == ProblemKind::UnknownName && error.nearest.is_none() {
+            return;
+        }
         // Offsets within the value are offsets in the file only if it is written without escapes.
         let inner = text.span.start + 1..text.span.end.saturating_sub(1);
         let span = if self.text.get(inner.clone()) == Some(text.value) && error.at < text.value.len() {

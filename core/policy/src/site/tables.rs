@@ -21,8 +21,9 @@ pub(super) struct ReadTables<T> {
 }
 
 impl<T> ReadTables<T> {
-    pub(super) fn of(all: Vec<Option<T>>) -> Self {
-        let whole = all.iter().all(Option::is_some);
+    /// Tables of which some may not have been read; `whole` says whether the file's are all among them.
+    pub(super) fn of(all: Vec<Option<T>>, whole: bool) -> Self {
+        let whole = whole && all.iter().all(Option::is_some);
         Self { read: all.into_iter().flatten().collect(), whole }
     }
 }

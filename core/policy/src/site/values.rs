@@ -69,7 +69,7 @@ pub(super) fn range(
     keys: &Table<'_>,
     key: &str,
 ) -> Option<At<Range>> {
-    let value = reader.need(keys, key, "\"LOW..HIGH\"")?;
+    let value = reader.need(keys, key, &format!("\"{}\"", example(vocabulary)))?;
     let text = reader.string(value, key)?;
     match vocabulary?.parse_range(text.value) {
         Ok(range) => Some(At::new(range, text.span)),
@@ -77,6 +77,17 @@ pub(super) fn range(
             reader.label_fault(&text, error);
             None
         }
+    }
+}
+
+/// A range in the site's own words for who wrote none.
+fn example(vocabulary: Option<&Vocabulary>) -> String {
+    let levels: Vec<&str> = vocabulary.iter().flat_map(|words| words.levels()).collect();
+    match (vocabulary, levels.as_slice()) {
+        (Some(words), _) if words.has_integrity() => words.print_range(&words.whole()).unwrap_or_default(),
+        (_, [first, .., last]) => format!("{first}..{last}"),
+        (_, [one]) => (*one).to_owned(),
+        (_, []) => "LOW..HIGH".to_owned(),
     }
 }
 
@@ -173,7 +184,7 @@ where
     T::Err: Display,
 {
     let Some(value) = keys.get(key) else { return Some(None) };
-    let read: Vec<At<T>> = reader.parsed_list(value, &format!("{what}'s name"), NAME)?;
+    let read: Vec<At<T>> = reader.parsed_list(value, (key, &format!("{what}'s name")), NAME)?;
     let mut found = BTreeSet::new();
     for name in read {
         if let Some(known) = known.clone().filter(|known| !known.clone().any(|one| *one == name.value)) {

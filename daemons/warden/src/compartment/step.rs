@@ -154,7 +154,7 @@ impl fmt::Display for Outside {
         match self {
             Self::ControlGroup { name, memory, processes, cpu_percent } => write!(
                 f,
-                "make control group {name}: memory {} MiB, {processes} processes, {cpu_percent} % of a processor",
+                "make control group {name}: memory {}M, {processes} processes, {cpu_percent} % of a processor",
                 memory / (1 << 20)
             ),
             Self::Processors(numbers) => write!(f, "run on processors {numbers} alone"),
@@ -208,10 +208,10 @@ impl fmt::Display for Inside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PrivateMounts => f.write_str("cut its mounts off from the host's"),
-            Self::Root(bytes) => write!(f, "mount a tmpfs of {} KiB to build the root in", bytes >> 10),
+            Self::Root(bytes) => write!(f, "mount a tmpfs of {}K to build the root in", bytes >> 10),
             Self::RootImage { number, bytes } => {
                 let (image, size) = (number + 1, bytes >> 10);
-                write!(f, "change the root to image {image} below an overlay of {size} KiB in memory")
+                write!(f, "change the root to image {image} below an overlay of {size}K in memory")
             }
             Self::Directory(path) => write!(f, "make directory {path}"),
             Self::Link { path, to } => write!(f, "link {path} to {to}"),
@@ -224,7 +224,7 @@ impl fmt::Display for Inside {
                 write!(f, "make device {path} (character {major}:{minor})")
             }
             Self::Tmpfs { path, bytes, owner, mode } => {
-                write!(f, "mount a tmpfs of {} KiB at {path}, mode {mode:o}, owner {owner}", bytes >> 10)
+                write!(f, "mount a tmpfs of {}K at {path}, mode {mode:o}, owner {owner}", bytes >> 10)
             }
             Self::Proc => f.write_str("mount proc at /proc: subset=pid, hidepid=invisible"),
             Self::Terminals => f.write_str("mount devpts at /dev/pts"),

@@ -96,7 +96,7 @@ impl RootBound {
             return Ok(());
         }
         let most = match self.bytes {
-            whole if whole >> 30 > 0 => format!("{} GiB", whole >> 30),
+            whole if whole >> 30 > 0 => format!("{}G", whole >> 30),
             octets => format!("{octets} octets"),
         };
         Err(format!("it is larger than {most}, or has more than {} files", self.files))

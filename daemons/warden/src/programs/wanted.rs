@@ -87,7 +87,7 @@ impl Wanted {
             [key] if !key.starts_with('-') => {
                 let text = std::io::read_to_string(site).map_err(|e| format!("read the site file: {e}"))?;
                 let site = Site::parse(&text);
-                let site = site.map_err(|all| format!("the site file has {} problems", all.len()))?;
+                let site = site.map_err(|all| format!("problems of the site file: {}", all.len()))?;
                 Ok(Self { called: Some((*key).to_owned()), ..Self::of(&site) })
             }
             [flag @ ("--root" | "--look"), path] => {

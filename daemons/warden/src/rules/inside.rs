@@ -26,7 +26,7 @@ pub fn main(arguments: &[String]) -> Result<(), String> {
         return nft(&["-f", "-"], &super::behind::text(&behind)).map(drop);
     }
     let site =
-        Site::parse(&text).map_err(|problems| format!("the site file has {} problems", problems.len()))?;
+        Site::parse(&text).map_err(|problems| format!("problems of the site file: {}", problems.len()))?;
     let name: LabelName = label.parse().map_err(|e| format!("{label}: {e}"))?;
     if let Some(rules) = labelled::LabelledRules::named(&site, &name)
         && what == "load"

@@ -216,12 +216,13 @@ impl Server {
         }
         let files: Vec<&str> = changed.iter().map(|(file, ..)| *file).collect();
         for (file, _, sessiond, fsd) in changed {
-            let text = self.public(file).map_err(|e| Fatal::new(format!("copy {file}"), e))?;
+            // Each has its own: where one of them has read to, the other would begin.
+            let copy = || self.public(file).map_err(|e| Fatal::new(format!("copy {file}"), e));
             if let (Some(process), Some(part)) = (self.processes.get(&Key::of(Role::Fsd)), fsd) {
-                process.tell(part, &[text.as_fd()]);
+                process.tell(part, &[copy()?.as_fd()]);
             }
             if let (Some(process), Some(part)) = (self.processes.get(&Key::of(Role::Sessiond)), sessiond) {
-                process.tell(part, &[text.as_fd()]);
+                process.tell(part, &[copy()?.as_fd()]);
                 // What it could not read by the authority before it can now.
                 self.hand_out_lists(true);
             }

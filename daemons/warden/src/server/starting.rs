@@ -139,7 +139,7 @@ impl Server {
             return Ok(());
         }
         let why = format!(
-            "the labels' images have {} MiB, and {} MiB more would go beyond the site's `[limits] stores`: raise it, or \
+            "the labels' images have {}M, and {}M more would go beyond the site's `[limits] stores`: raise it, or \
              remove the images of labels that are not needed any more",
             there >> 20,
             more >> 20
