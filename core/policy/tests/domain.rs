@@ -118,6 +118,8 @@ fn a_label_has_room_in_a_packet_to_the_last_category_of_its_form() {
         (TagForm::Ranged, some(0, 8, 2), true),
         (TagForm::Ranged, some(0, 9, 2), false),
         (TagForm::Ranged, [some(0, 8, 2), vec![15]].concat(), true),
+        (TagForm::Ranged, [some(0, 2, 1), some(3, 7, 2)].concat(), true),
+        (TagForm::Ranged, [some(0, 2, 1), some(3, 8, 2)].concat(), false),
         (TagForm::Ranged, [some(1, 7, 2), vec![14, 16]].concat(), false),
     ] {
         assert_eq!(has_room(form, &of), is, "{form:?} {of:?}");
