@@ -300,6 +300,17 @@ fn extension_headers_are_passed_by_at_their_whole_length_and_searched_to_their_e
     }
 }
 
+#[test]
+fn eight_extension_headers_are_followed_and_no_ninth() {
+    let mut one = One::new(true);
+    for count in 1..=10 {
+        let next = |at: usize| if at + 1 == count { 17 } else { 43 };
+        let headers = (0..count).flat_map(|at| [next(at), 0, 0, 0, 0, 0, 0, 0]);
+        let body: Vec<u8> = headers.chain([0, 9, 0, 53, 0, 8, 0, 0]).collect();
+        assert_eq!(one.opens(&text(&six(43, &body), 41)), count <= 8, "{count}");
+    }
+}
+
 /// A fragment of TCP of session 1, with so many octets from `units` times eight on.
 fn fragment(units: u16, octets: usize, more: bool) -> Vec<u8> {
     let mut body = vec![7; octets];
