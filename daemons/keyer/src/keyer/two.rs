@@ -1,0 +1,382 @@
+//! A server's keyer and a workstation's in one process, on sockets of this host. Tests stand in for everybody else, and say what time it is.
+
+use super::{Kernel, Keyer};
+use crate::net::Sockets;
+use crate::source::Source;
+use crate::start::{Authority, Believed, Started, config};
+use levee_daemon::{Events, Warden};
+use levee_esp::{Spi, Steering};
+use levee_ike::{IkeId, TrustAnchors};
+use levee_ipc::Channel;
+use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
+use levee_ipc::signer::{FromSigner, ToSigner};
+use levee_ipc::vault::{Aggregation, Carriage, Cipher, KeyerToVault, Refusal, Sa, VaultToKeyer};
+use levee_ipc::warden::keyer::KeyerPart;
+use levee_ipc::warden::{Nothing, Order, Place, Said};
+use levee_policy::LabelName;
+use levee_policy::site::Suites;
+use levee_session::SessionId;
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    PKCS_ECDSA_P256_SHA256, SanType,
+};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SERVER: &str = "server.example";
+const SLOTS: u16 = 64;
+const STEERING: [u8; Steering::KEY] = [4; Steering::KEY];
+/// The workers of the label SECRET at the server.
+pub const WORKERS: [u16; 2] = [9, 12];
+/// The worker at the workstation.
+pub const WORKER: u16 = 1;
+
+/// The label of most tests.
+pub fn label() -> LabelName {
+    LabelName::new("SECRET").unwrap()
+}
+
+/// A session of the host `ws1`.
+pub fn session(number: u8) -> SessionId {
+    SessionId::from_random([number; 16])
+}
+
+/// What sessiond grants it, and what the TPE is told.
+pub fn record(number: u8) -> KeyRecord {
+    KeyRecord {
+        session: session(number),
+        device: "ws1".parse().unwrap(),
+        label: label(),
+        inner: vec!["10.81.0.5".parse().unwrap()],
+        reach: vec!["10.80.0.1/32".parse().unwrap()],
+        carriage: Carriage::Each,
+        ciphers: None,
+        key_life: None,
+    }
+}
+
+/// The slot that an SPI names.
+pub fn slot_of(spi: u32) -> u16 {
+    Steering::new(&STEERING, SLOTS).unwrap().slot(Spi::new(spi).unwrap())
+}
+
+/// The keys of a pair, as a vault got them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    pub session: SessionId,
+    pub cipher: Cipher,
+    pub inbound: (u32, Vec<u8>),
+    pub outbound: (u32, Vec<u8>),
+    pub answered: bool,
+    pub peer: Option<SocketAddr>,
+    pub aggregation: Option<Aggregation>,
+}
+
+/// What a vault was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Install(Keys),
+    Only(SessionId, Vec<u32>),
+    Retire(u32),
+    Delete(u32),
+}
+
+impl From<KeyerToVault> for Told {
+    fn from(told: KeyerToVault) -> Self {
+        let of = |sa: Sa| (sa.spi, sa.keying_material.expose().to_vec());
+        match told {
+            KeyerToVault::Install {
+                session, cipher, inbound, outbound, answered, peer, aggregation, ..
+            } => {
+                let (inbound, outbound) = (of(inbound), of(outbound));
+                Self::Install(Keys { session, cipher, inbound, outbound, answered, peer, aggregation })
+            }
+            KeyerToVault::Only { session, spis } => Self::Only(session, spis),
+            KeyerToVault::Retire { spi } => Self::Retire(spi),
+            KeyerToVault::Delete { spi } => Self::Delete(spi),
+        }
+    }
+}
+
+/// A site's authority.
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    der: Vec<u8>,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let der = params.self_signed(&key).unwrap().der().to_vec();
+        Self { der, issuer: Issuer::new(params, key) }
+    }
+
+    /// A host's certificate and key.
+    fn identity(&self, name: &str) -> (Vec<u8>, EcdsaKeyPair) {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let mut params = CertificateParams::default();
+        params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17])];
+        let der = params.signed_by(&key, &self.issuer).unwrap().der().to_vec();
+        let der_of_key = key.serialize_der();
+        let key =
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &der_of_key, &SystemRandom::new());
+        (der, key.unwrap())
+    }
+}
+
+/// One keyer, and the other ends of its channels.
+pub struct End {
+    pub keyer: Keyer,
+    control: Channel,
+    asker: Channel,
+    signer: Channel,
+    key: EcdsaKeyPair,
+    vaults: BTreeMap<(LabelName, u16), Channel>,
+    pub address: SocketAddr,
+    /// What it has said to sessiond, or to the TPE.
+    pub said: Vec<FromKeyer>,
+    /// What it has told vaults, by slot.
+    pub told: Vec<(u16, Told)>,
+    /// Its vaults take keys; else this is why not.
+    pub refusal: Option<Refusal>,
+}
+
+impl End {
+    fn new(place: Place, ca: &Ca, name: &str, workers: &[u16]) -> Self {
+        let (chain, key) = ca.identity(name);
+        let (control, theirs) = Channel::pair().unwrap();
+        let mut events = Events::new().unwrap();
+        let warden = Warden::new(theirs, &mut events, Source::Warden).unwrap();
+        let anchors = Arc::new(TrustAnchors::new(&[ca.der.clone()], &[]).unwrap());
+        let server = (place == Place::Workstation).then(|| SERVER.parse().unwrap());
+        let believed = Believed { chain: vec![chain], anchors, suites: Suites::default(), server };
+        let socket = levee_sys::udp::bind(SocketAddr::from(([127, 0, 0, 1], 0)), 1 << 20).unwrap();
+        let address = levee_sys::udp::local_address(socket.as_fd()).unwrap();
+        let mut sockets = Sockets::default();
+        sockets.add(socket, address, true, &mut events).unwrap();
+        let started = Started {
+            events,
+            warden,
+            place,
+            config: config(believed, &[], place).unwrap(),
+            authority: Authority::default(),
+            sockets,
+            steering: Steering::new(&STEERING, SLOTS).unwrap(),
+            channels: Vec::new(),
+        };
+        let keyer = Keyer::new(started).unwrap();
+        assert!(matches!(control.recv::<Said<Nothing>>().unwrap().message, Said::Ready));
+        let attach = |part| attach(&control, part);
+        let (asker, signer) = (attach(KeyerPart::Sessiond), attach(KeyerPart::Signer));
+        let (said, told, refusal) = (Vec::new(), Vec::new(), None);
+        let mut end = Self {
+            keyer,
+            control,
+            asker,
+            signer,
+            key,
+            vaults: BTreeMap::new(),
+            address,
+            said,
+            told,
+            refusal,
+        };
+        workers.iter().for_each(|slot| end.vault(*slot));
+        end.round();
+        end.said.clear();
+        end
+    }
+
+    /// A worker is there, or another in its place.
+    pub fn vault(&mut self, slot: u16) {
+        let channel = attach(&self.control, KeyerPart::Vault { label: label(), slot });
+        self.vaults.insert((label(), slot), channel);
+    }
+
+    /// A worker is gone.
+    pub fn no_vault(&mut self, slot: u16) {
+        self.vaults.remove(&(label(), slot)).unwrap();
+    }
+
+    /// sessiond or the TPE says something.
+    pub fn say(&mut self, message: &ToKeyer) {
+        self.asker.send(message).unwrap();
+        self.round();
+    }
+
+    /// A vault says something.
+    pub fn vault_says(&mut self, slot: u16, message: &VaultToKeyer) {
+        self.vaults[&(label(), slot)].send(message).unwrap();
+        self.round();
+    }
+
+    /// Time goes by, and nothing is done meanwhile.
+    pub fn later(&mut self, time: Duration) {
+        self.keyer.began = self.keyer.began.checked_sub(time).unwrap();
+    }
+
+    /// How long it has been at work.
+    pub fn age(&self) -> Duration {
+        self.keyer.now().monotonic
+    }
+
+    /// What it has counted whose words have this in them.
+    pub fn counted(&self, what: &str) -> u64 {
+        let counted = self.keyer.dropped.iter().filter(|(why, _)| why.contains(what));
+        counted.map(|(_, count)| count).sum()
+    }
+
+    /// It does what there is to do, and what it says is answered. Whether there was anything.
+    fn round(&mut self) -> bool {
+        assert!(self.keyer.hear(Some(Duration::ZERO)).unwrap());
+        let before = self.said.len() + self.told.len();
+        let mut signed = false;
+        while let Ok(asked) = self.signer.try_recv::<ToSigner>() {
+            let ToSigner::IkeAuth(octets) = asked.message else { panic!("{:?}", asked.message) };
+            let signature = self.key.sign(&SystemRandom::new(), &octets).unwrap().as_ref().to_vec();
+            self.signer.send(&FromSigner::Signature(signature)).unwrap();
+            signed = true;
+        }
+        while let Ok(said) = self.asker.try_recv::<FromKeyer>() {
+            self.said.push(said.message);
+        }
+        for ((_, slot), vault) in &self.vaults {
+            while let Ok(told) = vault.try_recv::<KeyerToVault>() {
+                let told = Told::from(told.message);
+                if let Told::Install(Keys { inbound: (spi, _), .. }) = told {
+                    let refused = self.refusal.map(|reason| VaultToKeyer::Refused { spi, reason });
+                    vault.send(&refused.unwrap_or(VaultToKeyer::Installed { spi })).unwrap();
+                }
+                self.told.push((*slot, told));
+            }
+        }
+        signed || self.said.len() + self.told.len() > before
+    }
+
+    /// The keys that its vaults were told, and nothing of them again.
+    pub fn keys(&mut self) -> Vec<Keys> {
+        let all = std::mem::take(&mut self.told);
+        let of = |told: &(u16, Told)| match told {
+            (slot, Told::Install(keys)) => {
+                assert_eq!(slot_of(keys.inbound.0), *slot, "the worker that its SPI names");
+                Some(keys.clone())
+            }
+            _ => None,
+        };
+        all.iter().filter_map(of).collect()
+    }
+
+    /// All that vaults were told since the last look, less what there is about keys in them.
+    pub fn told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told).into_iter().map(|(_, told)| told).collect()
+    }
+}
+
+fn attach(control: &Channel, part: KeyerPart) -> Channel {
+    let (ours, theirs) = Channel::pair().unwrap();
+    control.send_with(&Order::Give(part), &[theirs.as_fd()]).unwrap();
+    ours
+}
+
+/// A server and a workstation.
+pub struct Two {
+    pub server: End,
+    pub workstation: End,
+    /// What sessiond grants, whatever is asked for; none: nothing.
+    pub grants: Option<KeyRecord>,
+}
+
+impl Two {
+    /// Without a session.
+    pub fn new() -> Self {
+        let ca = Ca::new();
+        let server = End::new(Place::Server, &ca, SERVER, &WORKERS);
+        let workstation = End::new(Place::Workstation, &ca, "ws1", &[WORKER]);
+        Self { server, workstation, grants: None }
+    }
+
+    fn round(&mut self) -> bool {
+        let mut any = self.workstation.round();
+        any |= self.server.round();
+        let (asked, said) = std::mem::take(&mut self.server.said)
+            .into_iter()
+            .partition(|said| matches!(said, FromKeyer::Wanted { .. }));
+        self.server.said = said;
+        let asked: Vec<FromKeyer> = asked;
+        for question in asked {
+            let FromKeyer::Wanted { ticket, .. } = question else { continue };
+            self.server.say(&ToKeyer::Answer { ticket, record: self.grants.clone() });
+        }
+        any
+    }
+
+    /// Goes on until this holds.
+    pub fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(Instant::now() < end, "in vain: {what}");
+            if !self.round() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    }
+
+    /// Goes on until nothing happens any more.
+    pub fn settle(&mut self) {
+        let mut idle = 0;
+        while idle < 40 {
+            idle = if self.round() { 0 } else { idle + 1 };
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Time goes by at both, and what is due then is done.
+    pub fn later(&mut self, time: Duration) {
+        self.server.later(time);
+        self.workstation.later(time);
+        self.settle();
+    }
+
+    /// Has the workstation negotiate for this.
+    pub fn connect(&mut self, record: &KeyRecord) {
+        let (record, server, passes) = (record.clone(), self.server.address, Vec::new());
+        self.workstation.say(&ToKeyer::Connect { record, server, passes });
+    }
+
+    /// Has both agree on keys for a session; the server's, and the workstation's.
+    pub fn agree(&mut self, record: &KeyRecord) -> (Keys, Keys) {
+        self.grants = Some(record.clone());
+        self.connect(record);
+        let has = |end: &End| end.told.iter().any(|(_, told)| matches!(told, Told::Install(_)));
+        self.until("keys at both ends", |two| has(&two.server) && has(&two.workstation));
+        self.settle();
+        let (mut there, mut here) = (self.server.keys(), self.workstation.keys());
+        assert_eq!((there.len(), here.len()), (1, 1));
+        (there.remove(0), here.remove(0))
+    }
+
+    /// With a session that has keys.
+    pub fn agreed() -> (Self, Keys, Keys) {
+        let mut two = Self::new();
+        let (there, here) = two.agree(&record(1));
+        (two, there, here)
+    }
+}
+
+/// So many IKE SAs of this keyer, of which nothing will come.
+pub fn begun(end: &mut End, count: usize) -> Vec<IkeId> {
+    let path = end.keyer.sockets.path(end.address).unwrap();
+    let now = end.keyer.now();
+    let mut random = Kernel(SystemRandom::new());
+    let mut begin = || end.keyer.endpoint.connect(0, path, None, None, now, &mut random).unwrap();
+    (0..count).map(|_| begin()).collect()
+}
