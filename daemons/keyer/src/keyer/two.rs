@@ -156,7 +156,7 @@ impl End {
         let (control, theirs) = Channel::pair().unwrap();
         let mut events = Events::new().unwrap();
         let warden = Warden::new(theirs, &mut events, Source::Warden).unwrap();
-        let anchors = Arc::new(TrustAnchors::new(&[ca.der.clone()], &[]).unwrap());
+        let anchors = Arc::new(TrustAnchors::new(std::slice::from_ref(&ca.der), &[]).unwrap());
         let server = (place == Place::Workstation).then(|| SERVER.parse().unwrap());
         let believed = Believed { chain: vec![chain], anchors, suites: Suites::default(), server };
         let socket = levee_sys::udp::bind(SocketAddr::from(([127, 0, 0, 1], 0)), 1 << 20).unwrap();
@@ -374,7 +374,8 @@ impl Two {
 
 /// So many IKE SAs of this keyer, of which nothing will come.
 pub fn begun(end: &mut End, count: usize) -> Vec<IkeId> {
-    let path = end.keyer.sockets.path(end.address).unwrap();
+    // Where nobody is.
+    let path = end.keyer.sockets.path(SocketAddr::from(([127, 0, 0, 1], 9))).unwrap();
     let now = end.keyer.now();
     let mut random = Kernel(SystemRandom::new());
     let mut begin = || end.keyer.endpoint.connect(0, path, None, None, now, &mut random).unwrap();
