@@ -23,9 +23,6 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-#[cfg(test)]
-pub mod two;
-
 /// How often what was dropped is reported.
 const REPORT: Duration = Duration::from_secs(10);
 /// Reasons that are told apart between two reports: a stranger makes some of them up, and with those that the state machine counts they have
@@ -501,3 +498,6 @@ impl Keyer {
         self.dropped.clear();
     }
 }
+
+#[cfg(test)]
+pub mod tests;

@@ -1,7 +1,7 @@
 //! Which children there are, and what becomes of them: told of one by hand, and agreed with a peer.
 
 use super::*;
-use crate::keyer::two::{Two, begun, label, record, session};
+use crate::keyer::tests::{Two, begun, label, record, session};
 
 use levee_policy::site::Exchange;
 

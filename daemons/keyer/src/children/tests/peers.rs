@@ -1,7 +1,7 @@
 //! Children that two keyers agree on, from the first to the last.
 
 use super::*;
-use crate::keyer::two::{End, Keys, Told, WORKER, WORKERS, slot_of};
+use crate::keyer::tests::{End, Keys, Told, WORKER, WORKERS, slot_of};
 use crate::timers::Timer;
 use levee_ike::{Childless, Config, Endpoint};
 use levee_ipc::keyer::{FromKeyer, ToKeyer};

@@ -1,7 +1,7 @@
 //! What becomes of a child that the state machine tells of: which vault has its keys, and what is to be done when.
 
 use super::*;
-use crate::keyer::two::{End, Told, WORKER, WORKERS};
+use crate::keyer::tests::{End, Told, WORKER, WORKERS};
 use crate::timers::Timer;
 use levee_ike::{Aggfrag, ChildSuite, KeyExchange, Path};
 
