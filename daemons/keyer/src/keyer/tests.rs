@@ -381,3 +381,24 @@ pub fn begun(end: &mut End, count: usize) -> Vec<IkeId> {
     let mut begin = || end.keyer.endpoint.connect(0, path, None, None, now, &mut random).unwrap();
     (0..count).map(|_| begin()).collect()
 }
+
+#[test]
+fn times_that_must_not_be_the_same_everywhere_are_spread() {
+    let mut two = Two::new();
+    let most = Duration::from_secs(600);
+    let all: Vec<Duration> = (0..64).map(|_| two.server.keyer.jitter(most)).collect();
+    assert!(all.iter().all(|one| *one <= most));
+    assert!(all.iter().any(|one| *one < most / 2) && all.iter().any(|one| *one > most / 2));
+}
+
+#[test]
+fn no_more_reasons_are_told_apart_than_there_is_room_for() {
+    let keyer = &mut Two::new().server.keyer;
+    for round in 1..=2 {
+        for number in 0..super::REASONS + 3 {
+            keyer.count(format!("reason {number}"));
+        }
+        assert_eq!(keyer.dropped.len(), super::REASONS + 1);
+        assert_eq!((keyer.dropped["reason 31"], keyer.dropped[super::OTHERS]), (round, 3 * round));
+    }
+}
