@@ -86,6 +86,11 @@ fn spis(children: &Children, slot: u16) -> [u32; 3] {
 }
 
 impl Children {
+    /// A session has this child of this IKE SA, of which nobody else knows.
+    pub fn give_session(&mut self, inbound: u32, ike: IkeId, session: SessionId) {
+        self.give(inbound, Child { session, ..child(ike, 1) });
+    }
+
     fn give(&mut self, inbound: u32, child: Child) {
         self.sessions.get_mut(&child.session).expect("a session").children.insert(inbound);
         self.insert(inbound, child);

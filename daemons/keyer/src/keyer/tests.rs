@@ -17,7 +17,7 @@ use levee_policy::LabelName;
 use levee_policy::site::Suites;
 use levee_session::SessionId;
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     PKCS_ECDSA_P256_SHA256, SanType,
 };
 use ring::rand::SystemRandom;
@@ -32,6 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SERVER: &str = "server.example";
 const SLOTS: u16 = 64;
 const STEERING: [u8; Steering::KEY] = [4; Steering::KEY];
+/// The accreditation in every certificate.
+pub const RANGE: &str = "UNCLASSIFIED..SECRET";
+const ACCREDITATION: [u64; 14] =
+    [1, 2, 840, 113_556, 1, 8000, 2554, 36_053, 36_488, 38_356, 17_904, 41_662, 1_017_755, 10_205_640];
 /// The workers of the label SECRET at the server.
 pub const WORKERS: [u16; 2] = [9, 12];
 /// The worker at the workstation.
@@ -125,6 +129,8 @@ impl Ca {
         let mut params = CertificateParams::default();
         params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17])];
+        let der = [&[0x0c, RANGE.len() as u8], RANGE.as_bytes()].concat();
+        params.custom_extensions = vec![CustomExtension::from_oid_content(&ACCREDITATION, der)];
         let der = params.signed_by(&key, &self.issuer).unwrap().der().to_vec();
         let der_of_key = key.serialize_der();
         let key =
@@ -200,6 +206,12 @@ impl End {
     pub fn vault(&mut self, slot: u16) {
         let channel = attach(&self.control, KeyerPart::Vault { label: label(), slot });
         self.vaults.insert((label(), slot), channel);
+    }
+
+    /// Another sessiond is there.
+    pub fn another_asker(&mut self) {
+        self.asker = attach(&self.control, KeyerPart::Sessiond);
+        self.round();
     }
 
     /// A worker is gone.
@@ -293,6 +305,10 @@ pub struct Two {
     pub workstation: End,
     /// What sessiond grants, whatever is asked for; none: nothing.
     pub grants: Option<KeyRecord>,
+    /// It answers no question.
+    pub is_slow: bool,
+    /// What it was asked.
+    pub asked: Vec<FromKeyer>,
 }
 
 impl Two {
@@ -301,21 +317,24 @@ impl Two {
         let ca = Ca::new();
         let server = End::new(Place::Server, &ca, SERVER, &WORKERS);
         let workstation = End::new(Place::Workstation, &ca, "ws1", &[WORKER]);
-        Self { server, workstation, grants: None }
+        Self { server, workstation, grants: None, is_slow: false, asked: Vec::new() }
     }
 
     fn round(&mut self) -> bool {
         let mut any = self.workstation.round();
         any |= self.server.round();
-        let (asked, said) = std::mem::take(&mut self.server.said)
-            .into_iter()
-            .partition(|said| matches!(said, FromKeyer::Wanted { .. }));
+        let is_question = |said: &FromKeyer| matches!(said, FromKeyer::Wanted { .. });
+        let (asked, said): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.server.said).into_iter().partition(is_question);
         self.server.said = said;
-        let asked: Vec<FromKeyer> = asked;
-        for question in asked {
-            let FromKeyer::Wanted { ticket, .. } = question else { continue };
-            self.server.say(&ToKeyer::Answer { ticket, record: self.grants.clone() });
+        for question in &asked {
+            if let FromKeyer::Wanted { ticket, .. } = question
+                && !self.is_slow
+            {
+                self.server.say(&ToKeyer::Answer { ticket: *ticket, record: self.grants.clone() });
+            }
         }
+        self.asked.extend(asked);
         any
     }
 
@@ -400,5 +419,58 @@ fn no_more_reasons_are_told_apart_than_there_is_room_for() {
         }
         assert_eq!(keyer.dropped.len(), super::REASONS + 1);
         assert_eq!((keyer.dropped["reason 31"], keyer.dropped[super::OTHERS]), (round, 3 * round));
+    }
+}
+
+#[test]
+fn a_vault_has_its_own_pairs_replaced_and_no_others() {
+    let (mut two, there, _) = Two::agreed();
+    let (spi, slot) = (there.inbound.0, slot_of(there.inbound.0));
+    let other = *WORKERS.iter().find(|worker| **worker != slot).unwrap();
+    for (at, of, replaces) in [(other, 1, 0), (slot, 2, 0), (slot, 1, 1)] {
+        two.server.vault_says(at, &VaultToKeyer::Expiring { spi, session: session(of) });
+        assert_eq!(two.server.keyer.children.under_way(), replaces, "{at} {of}");
+    }
+    two.settle();
+    assert_eq!(two.server.keys().len(), 1);
+}
+
+#[test]
+fn what_was_dropped_is_told_every_ten_seconds_and_once() {
+    let mut two = Two::new();
+    let dropped = |end: &mut End| {
+        let all = std::mem::take(&mut end.said).into_iter();
+        all.filter_map(|said| if let FromKeyer::Dropped(all) = said { Some(all) } else { None })
+            .collect::<Vec<_>>()
+    };
+    for (end, told) in [(true, vec![vec![("a reason".to_owned(), 2)]]), (false, vec![])] {
+        let end = if end { &mut two.server } else { &mut two.workstation };
+        end.keyer.count("a reason");
+        end.keyer.count("a reason");
+        end.round();
+        assert!(dropped(end).is_empty(), "not yet");
+        for told in [told, vec![]] {
+            end.later(super::REPORT);
+            end.round();
+            end.round();
+            assert_eq!(dropped(end), told);
+            assert!(end.keyer.dropped.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_session_that_is_over_has_no_keys_at_either_end() {
+    for by_server in [true, false] {
+        let (mut two, there, here) = Two::agreed();
+        two.server.told.clear();
+        two.workstation.told.clear();
+        let end = if by_server { &mut two.server } else { &mut two.workstation };
+        end.say(&ToKeyer::Revoke(session(1)));
+        two.settle();
+        assert_eq!(two.server.told(), [Told::Delete(there.inbound.0)]);
+        assert_eq!(two.workstation.told(), [Told::Delete(here.inbound.0)]);
+        let left = usize::from(by_server);
+        assert_eq!((two.server.keyer.endpoint.len(), two.workstation.keyer.endpoint.len()), (left, left));
     }
 }
