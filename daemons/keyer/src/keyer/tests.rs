@@ -349,10 +349,12 @@ impl Two {
         }
     }
 
-    /// Goes on until nothing happens any more.
+    /// Goes on until nothing happens any more. What waits for an answer would say it again in a second, and is waited for longer.
     pub fn settle(&mut self) {
+        let soon = Duration::from_secs(5);
+        let waits = |end: &End| end.keyer.due.is_some_and(|due| due < end.age() + soon);
         let mut idle = 0;
-        while idle < 40 {
+        while idle < if waits(&self.server) || waits(&self.workstation) { 600 } else { 40 } {
             idle = if self.round() { 0 } else { idle + 1 };
             std::thread::sleep(Duration::from_micros(50));
         }
