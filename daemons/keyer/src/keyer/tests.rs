@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const SERVER: &str = "server.example";
+pub const SERVER: &str = "server.example";
 const SLOTS: u16 = 64;
 const STEERING: [u8; Steering::KEY] = [4; Steering::KEY];
 /// The accreditation in every certificate.
@@ -204,8 +204,13 @@ impl End {
 
     /// A worker is there, or another in its place.
     pub fn vault(&mut self, slot: u16) {
-        let channel = attach(&self.control, KeyerPart::Vault { label: label(), slot });
-        self.vaults.insert((label(), slot), channel);
+        self.vault_of(label(), slot);
+    }
+
+    /// The same of another label.
+    pub fn vault_of(&mut self, label: LabelName, slot: u16) {
+        let channel = attach(&self.control, KeyerPart::Vault { label: label.clone(), slot });
+        self.vaults.insert((label, slot), channel);
     }
 
     /// Another sessiond is there.
