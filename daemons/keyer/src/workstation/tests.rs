@@ -63,17 +63,17 @@ fn why_a_server_gave_no_keys_is_said_in_words_that_help() {
 #[test]
 fn only_the_ike_sa_of_a_session_is_missed() {
     let (mut two, ..) = Two::agreed();
-    let keyer = &mut two.workstation.keyer;
-    let other = crate::keyer::tests::begun(&mut two.workstation, 1)[0];
-    let keyer_live = |end: &End| {
-        (end.keyer.workstation.live[&session(1)].ike, end.keyer.workstation.live[&session(1)].failures)
+    let other = begun(&mut two.workstation, 1)[0];
+    let has = |end: &End| {
+        let live = &end.keyer.workstation.live[&session(1)];
+        (live.ike, live.failures)
     };
-    let before = keyer_live(&two.workstation);
+    let before = has(&two.workstation);
     assert!(before.0.is_some() && before.1 == 0);
     two.workstation.keyer.server_gone(other, &CloseReason::PeerSilent);
-    assert_eq!(keyer_live(&two.workstation), before);
+    assert_eq!(has(&two.workstation), before);
     two.workstation.keyer.server_gone(before.0.unwrap(), &CloseReason::PeerSilent);
-    assert_eq!(keyer_live(&two.workstation), (None, 1));
+    assert_eq!(has(&two.workstation), (None, 1));
 }
 
 #[test]
