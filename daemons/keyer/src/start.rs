@@ -90,6 +90,11 @@ pub struct Authority {
 }
 
 impl Authority {
+    #[cfg(test)]
+    pub(crate) fn of(certificates: Vec<Vec<u8>>) -> Self {
+        Self { certificates, suites: Suites::default() }
+    }
+
     /// The authority with these revocation lists, in DER.
     ///
     /// # Errors

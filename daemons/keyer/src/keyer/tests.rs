@@ -17,14 +17,16 @@ use levee_policy::LabelName;
 use levee_policy::site::Suites;
 use levee_session::SessionId;
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    PKCS_ECDSA_P256_SHA256, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, PKCS_ECDSA_P256_SHA256, RevokedCertParams,
+    SanType, SerialNumber,
 };
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use std::collections::BTreeMap;
+use std::io::{Seek as _, Write as _};
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,7 +111,7 @@ impl From<KeyerToVault> for Told {
 }
 
 /// A site's authority.
-struct Ca {
+pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     der: Vec<u8>,
 }
@@ -123,11 +125,36 @@ impl Ca {
         Self { der, issuer: Issuer::new(params, key) }
     }
 
+    /// A revocation list that names these serial numbers, as the warden hands it over.
+    fn list(&self, serials: &[Vec<u8>]) -> OwnedFd {
+        let now = time::OffsetDateTime::now_utc();
+        let revoked = |serial: &Vec<u8>| RevokedCertParams {
+            serial_number: SerialNumber::from_slice(serial),
+            revocation_time: now,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: now - time::Duration::days(2),
+            next_update: now + time::Duration::days(2),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let text = list.signed_by(&self.issuer).unwrap().pem().unwrap();
+        let file = rustix::fs::memfd_create("list", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = std::fs::File::from(file);
+        file.write_all(text.as_bytes()).and_then(|()| file.rewind()).unwrap();
+        file.into()
+    }
+
     /// A host's certificate and key.
     fn identity(&self, name: &str) -> (Vec<u8>, EcdsaKeyPair) {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let mut params = CertificateParams::default();
         params.subject_alt_names.push(SanType::DnsName(name.try_into().unwrap()));
+        params.serial_number = Some(SerialNumber::from_slice(serial(name)));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Other(vec![1, 3, 6, 1, 5, 5, 7, 3, 17])];
         let der = [&[0x0c, RANGE.len() as u8], RANGE.as_bytes()].concat();
         params.custom_extensions = vec![CustomExtension::from_oid_content(&ACCREDITATION, der)];
@@ -137,6 +164,11 @@ impl Ca {
             EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &der_of_key, &SystemRandom::new());
         (der, key.unwrap())
     }
+}
+
+/// The serial number of this host's certificate.
+fn serial(name: &str) -> &[u8] {
+    name.as_bytes()
 }
 
 /// One keyer, and the other ends of its channels.
@@ -174,7 +206,7 @@ impl End {
             warden,
             place,
             config: config(believed, &[], place).unwrap(),
-            authority: Authority::default(),
+            authority: Authority::of(vec![ca.der.clone()]),
             sockets,
             steering: Steering::new(&STEERING, SLOTS).unwrap(),
             channels: Vec::new(),
@@ -216,6 +248,14 @@ impl End {
     /// Another sessiond is there.
     pub fn another_asker(&mut self) {
         self.asker = attach(&self.control, KeyerPart::Sessiond);
+        self.round();
+    }
+
+    /// A revocation list comes that names these hosts' certificates.
+    pub fn revokes(&mut self, ca: &Ca, names: &[&str]) {
+        let serials: Vec<Vec<u8>> = names.iter().map(|name| serial(name).to_vec()).collect();
+        let list = ca.list(&serials);
+        self.control.send_with(&Order::Give(KeyerPart::Revocations), &[list.as_fd()]).unwrap();
         self.round();
     }
 
@@ -306,6 +346,7 @@ fn attach(control: &Channel, part: KeyerPart) -> Channel {
 
 /// A server and a workstation.
 pub struct Two {
+    pub ca: Ca,
     pub server: End,
     pub workstation: End,
     /// What sessiond grants, whatever is asked for; none: nothing.
@@ -322,7 +363,7 @@ impl Two {
         let ca = Ca::new();
         let server = End::new(Place::Server, &ca, SERVER, &WORKERS);
         let workstation = End::new(Place::Workstation, &ca, "ws1", &[WORKER]);
-        Self { server, workstation, grants: None, is_slow: false, asked: Vec::new() }
+        Self { ca, server, workstation, grants: None, is_slow: false, asked: Vec::new() }
     }
 
     fn round(&mut self) -> bool {
@@ -479,5 +520,44 @@ fn a_session_that_is_over_has_no_keys_at_either_end() {
         assert_eq!(two.workstation.told(), [Told::Delete(here.inbound.0)]);
         let left = usize::from(by_server);
         assert_eq!((two.server.keyer.endpoint.len(), two.workstation.keyer.endpoint.len()), (left, left));
+    }
+}
+
+#[test]
+fn what_strangers_send_is_counted_and_told_once() {
+    let mut two = Two::new();
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let dropped =
+        |two: &Two| two.server.keyer.endpoint.counters().iter().map(|(_, count)| count).sum::<u64>();
+    for count in [1, 2, 1] {
+        let before = dropped(&two);
+        for _ in 0..count {
+            socket.send_to(&[0, 0, 0, 0, 7, 7], two.server.address).unwrap();
+        }
+        two.until("they have come", |two| dropped(two) == before + count);
+        two.server.said.clear();
+        two.server.later(super::REPORT);
+        two.settle();
+        let told = two.server.said.iter().find_map(|said| match said {
+            FromKeyer::Dropped(all) => all.iter().find(|(why, _)| why.starts_with("IKE datagrams dropped: ")),
+            _ => None,
+        });
+        assert_eq!(told.map(|(_, count)| *count), Some(count));
+    }
+}
+
+#[test]
+fn sessiond_gets_more_passes_and_says_how_keys_are_agreed() {
+    let mut two = Two::new();
+    two.server.say(&ToKeyer::MorePasses);
+    two.settle();
+    assert!(matches!(two.server.said[..], [FromKeyer::Passes(_)]));
+    let exchanges = levee_policy::site::Exchanges { curves: Vec::new(), ml_kem: true };
+    let keying = levee_policy::site::Keying { ciphers: Vec::new(), exchanges, key_life: None };
+    for (end, count) in [(&mut two.server, 0), (&mut two.workstation, 3)] {
+        let told = [ToKeyer::MorePasses, ToKeyer::Renew(record(9)), ToKeyer::Keying(label(), keying.clone())];
+        told.iter().for_each(|told| end.say(told));
+        assert_eq!(end.counted("messages of the wrong kind to the keyer"), count);
+        assert_eq!(end.keyer.children.keying(&label()).is_some(), count == 0);
     }
 }

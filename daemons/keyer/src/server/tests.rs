@@ -152,3 +152,50 @@ fn a_session_has_so_many_children_and_each_is_replaced_all_the_same() {
         }
     }
 }
+
+#[test]
+fn who_is_revoked_is_cut_at_once_and_sessiond_hears_of_it() {
+    for (names, cut) in [(&["ws2"][..], false), (&["ws2", "ws1"], true)] {
+        let (mut two, there, _) = Two::agreed();
+        two.server.told.clear();
+        two.server.revokes(&two.ca, names);
+        two.settle();
+        let revoked = |said: &FromKeyer| matches!(said, FromKeyer::Revoked(host) if host.as_str() == "ws1");
+        assert_eq!(two.server.said.iter().any(revoked), cut);
+        assert_eq!(two.server.told().contains(&Told::Delete(there.inbound.0)), cut);
+        assert_eq!(two.server.keyer.server.peers.is_empty(), cut);
+    }
+}
+
+#[test]
+fn a_list_counts_for_who_showed_a_certificate_before_it_came() {
+    let (mut two, ..) = Two::agreed();
+    let (_, certificate) = two.server.keyer.server.peers.values().next().unwrap().clone();
+    assert!(!two.server.keyer.is_revoked_by_now(&certificate), "there is no list");
+    two.server.revokes(&two.ca, &["ws1"]);
+    assert!(two.server.keyer.is_revoked_by_now(&certificate));
+    two.server.later(LONGEST_PROOF - Duration::from_secs(10));
+    assert!(two.server.keyer.is_revoked_by_now(&certificate));
+    two.server.later(Duration::from_secs(10));
+    assert!(!two.server.keyer.is_revoked_by_now(&certificate), "nobody's proof takes so long");
+}
+
+#[test]
+fn a_proof_that_is_not_believed_is_told_by_its_name_where_it_has_one() {
+    let named = |which: &str| CertificateError::Algorithm(which.to_owned());
+    let unnamed = ["an algorithm that has no name", "a method that has no name"];
+    for (why, has_name) in [
+        (named("RSA"), true),
+        (named("the algorithm 1.2.3.4"), false),
+        (CertificateError::Method(1), true),
+        (CertificateError::Method(14), true),
+        (CertificateError::Method(0), false),
+        (CertificateError::Method(15), false),
+        (CertificateError::Revoked, true),
+        (CertificateError::Signature, true),
+    ] {
+        let told = told_of(&why);
+        assert_eq!(told == why.to_string(), has_name, "{told}");
+        assert_eq!(unnamed.iter().any(|what| told.contains(what)), !has_name, "{told}");
+    }
+}

@@ -268,3 +268,15 @@ fn a_part_whose_packets_may_go_otherwise_is_asked_about_every_second_and_not_for
         assert_eq!((asked(&mut two), again(&mut two)), (after, looks), "{before}");
     }
 }
+
+#[test]
+fn a_session_with_a_server_whose_certificate_is_revoked_is_over() {
+    for (names, over) in [(&["ws1"][..], false), (&["ws1", SERVER], true)] {
+        let (mut two, ..) = Two::agreed();
+        two.workstation.revokes(&two.ca, names);
+        two.settle();
+        let told = failed(&mut two.workstation);
+        assert_eq!(told, if over { vec!["the server's certificate is revoked"] } else { vec![] });
+        assert_eq!(two.workstation.keyer.workstation.live.is_empty(), over);
+    }
+}
