@@ -2,7 +2,7 @@
 //!
 //! Each requirement is one [`Part`] with one [`Rule`]. What is not known counts as shared. Nothing here looks at a host.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The cipher of the second tunnel, which it always has: what `levee-layer` takes and offers.
@@ -259,5 +259,5 @@ fn places(here: &str, there: &str) -> String {
 }
 
 fn list(values: &BTreeMap<String, String>) -> String {
-    values.keys().cloned().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+    values.keys().cloned().collect::<Vec<_>>().join(", ")
 }

@@ -14,13 +14,6 @@ pub struct InvalidName {
     rule: &'static str,
 }
 
-impl InvalidName {
-    /// What a name of this kind looks like.
-    pub fn rule(&self) -> &'static str {
-        self.rule
-    }
-}
-
 impl fmt::Display for InvalidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "not a valid {}: {}", self.what, self.rule)

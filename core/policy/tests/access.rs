@@ -1,7 +1,7 @@
 //! Who of those cleared for a label reaches a service there: by the site's word, and by its owners' since.
 
 use levee_policy::audit::Verdict;
-use levee_policy::decision::Session;
+use levee_policy::decision::{ChangeAccess, Session};
 use levee_policy::{DenialKind, Grant, LabelName, ServiceName, Site, UserName};
 
 const SMALL: &str = include_str!("../../../conf/small/site.toml");
@@ -117,9 +117,10 @@ fn an_operator_says_so_of_services_that_have_owners_and_of_no_others() {
     let say = |label: &str, service: &str, whom: &str| {
         let (label, service): (LabelName, ServiceName) = (label.parse().unwrap(), service.parse().unwrap());
         let change = site.decide_access_by_operator(&label, &service, &whom.parse().unwrap(), false);
-        change.map(|grant| grant.audit().user.is_none()).map_err(|denial| denial.kind())
+        let said = |grant: Grant<ChangeAccess>| (grant.action().admits(), grant.audit().user.is_none());
+        change.map(said).map_err(|denial| denial.kind())
     };
-    assert_eq!(say("CONFIDENTIAL", "plans", "mia"), Ok(true));
+    assert_eq!(say("CONFIDENTIAL", "plans", "mia"), Ok((false, true)));
     for (label, service, whom, kind) in [
         ("NOWHERE", "plans", "mia", DenialKind::UnknownLabel),
         ("SECRET", "plans", "mia", DenialKind::NotOffered),

@@ -1,8 +1,8 @@
 //! The audit log: what sealing and checkpoints bring to light.
 
 use levee_policy::audit::{
-    Action, AuditKey, Body, Chain, Checkpoint, Event, FaultKind, Report, SealError, Sealer, Verdict,
-    Verifier, checkpoint_message, part_first, part_name,
+    Action, AuditKey, Body, Chain, Checkpoint, Event, FaultKind, MAX_LINE, Report, SealError, Sealer,
+    Verdict, Verifier, checkpoint_message, part_first, part_name, ppk_used, succession_message,
 };
 
 fn event(object: &str) -> Event {
@@ -252,6 +252,109 @@ fn a_record_too_long_for_a_line_is_refused_and_the_log_does_not_move() {
     assert_eq!(sealer.seal(0, &event(&"x".repeat(20_000))), Err(SealError::TooLong));
     let line = sealer.seal(0, &event("short")).unwrap();
     assert!(verify(&[line], Some(first()), Some(1)).is_sound());
+}
+
+#[test]
+fn a_line_is_as_long_as_a_line_may_be_and_a_longer_one_is_none() {
+    let bare = Sealer::new(first()).seal(0, &event("")).unwrap().len();
+    let fitting = "x".repeat(MAX_LINE - bare);
+    let line = Sealer::new(first()).seal(0, &event(&fitting)).unwrap();
+    assert_eq!(line.len(), MAX_LINE);
+    assert!(verify(&[line], Some(first()), Some(1)).is_sound());
+    assert_eq!(Sealer::new(first()).seal(0, &event(&format!("{fitting}x"))), Err(SealError::TooLong));
+    // Blanks change nothing in what JSON says, so that without the key it is the length alone.
+    let line = Sealer::new(first()).seal(0, &event("")).unwrap();
+    for (length, faults) in [(MAX_LINE, vec![]), (MAX_LINE + 1, vec![(1, FaultKind::Malformed)])] {
+        let blanks = vec![b' '; length - line.len()];
+        let long = [b"{", &blanks[..], &line[1..]].concat();
+        assert_eq!(kinds(&verify(&[long], None, None)), faults, "{length}");
+    }
+}
+
+/// A sealer whose next record has this number, and the first key.
+fn sealer_at(count: u64) -> Sealer {
+    let mut state = Sealer::new(first()).save();
+    state[..8].copy_from_slice(&count.to_be_bytes());
+    Sealer::restore(&*state).unwrap()
+}
+
+#[test]
+fn a_checkpoint_holds_up_to_65536_records_behind_what_it_speaks_of() {
+    for (behind, holds) in [(65_535, true), (65_536, true), (65_537, false)] {
+        let mut verifier = Verifier::new(None, |message, signature| sign(message) == signature);
+        (0..behind).for_each(|_| drop(verifier.line(b"\n")));
+        let start = Chain::START.hash;
+        let line = sealer_at(behind).seal_checkpoint(0, 0, start, sign(&checkpoint_message(0, &start)));
+        verifier.line(&line.unwrap());
+        assert_eq!(verifier.finish(None).checkpoints, u64::from(holds), "{behind}");
+    }
+}
+
+#[test]
+fn without_the_key_a_number_is_believed_up_to_two_to_the_24_ahead() {
+    for (number, found) in [(1 << 24, FaultKind::Missing), ((1 << 24) + 1, FaultKind::Altered)] {
+        let line = sealer_at(number).seal(0, &event("")).unwrap();
+        assert_eq!(kinds(&verify(&[line], None, None)), [(1, found)], "{number}");
+    }
+}
+
+#[test]
+fn behind_records_that_are_missing_all_is_as_it_was_sealed() {
+    for (gone, what) in [(4..5, "record 4 is missing"), (4..6, "records 4 to 5 are missing")] {
+        let mut lines = log()[..9].to_vec();
+        lines.drain(gone);
+        for key in [Some(first()), None] {
+            let report = verify(&lines, key, None);
+            assert_eq!(kinds(&report), [(5, FaultKind::Missing)]);
+            assert_eq!((report.faults[0].what.as_str(), report.lines), (what, lines.len() as u64));
+        }
+    }
+}
+
+#[test]
+fn what_stands_since_the_last_checkpoint_is_said_by_what_it_rests_on() {
+    const SEALS: &str =
+        "Since the last checkpoint there are 1 record, which rest on seals. The log should have at least";
+    const ALONE: &str = "Since the last checkpoint there are 1 record: they rest on seals alone, and more may have been cut off.";
+    const UNPROVED: &str = "What stands since the last checkpoint is not proved yet (1 record).";
+    let all = log();
+    let seals = |expected: u64| format!("{SEALS} {expected} records, and has 20.");
+    for (lines, key, expected, wanted) in [
+        (20, true, None, Some(ALONE.to_owned())),
+        (20, true, Some(19), Some(seals(19))),
+        (20, true, Some(20), Some(seals(20))),
+        (20, true, Some(21), Some(ALONE.to_owned())),
+        (20, false, None, Some(UNPROVED.to_owned())),
+        (20, false, Some(20), Some(UNPROVED.to_owned())),
+        (3, false, None, None),
+        (0, false, None, None),
+        (0, true, None, None),
+        (0, true, Some(0), None),
+    ] {
+        let report = verify(&all[..lines], key.then(first), expected);
+        assert_eq!((report.lines, report.is_sound()), (lines as u64, expected != Some(21)));
+        let said: Vec<&String> =
+            report.statement.iter().filter(|said| said.contains("ince the last")).collect();
+        assert_eq!(said, wanted.iter().collect::<Vec<_>>(), "{lines} {key} {expected:?}");
+        let chained =
+            report.statement.iter().any(|said| said.starts_with("The signer chained the first 19 records"));
+        assert_eq!(chained, lines == 20, "{:?}", report.statement);
+        assert_eq!(
+            report.statement.iter().any(|said| said.starts_with("The signer has signed no")),
+            lines < 20
+        );
+    }
+    let forged = Sealer::new(AuditKey::from_bytes([8; 32])).seal(0, &event("")).unwrap();
+    let report = verify(&[forged], Some(first()), None);
+    assert!(report.statement.iter().any(|said| said.starts_with("No checkpoint holds")), "{report:?}");
+}
+
+/// Logs have the one, and keys have signed the other: neither ever changes.
+#[test]
+fn the_words_of_a_ppk_that_is_used_and_of_a_key_that_follows_are_these() {
+    let used = ppk_used(&"ws1.2".parse().unwrap());
+    assert_eq!(used, "ws1.2 is used: the one before it is not needed any more");
+    assert_eq!(succession_message(b"key"), b"levee audit key succession\0key");
 }
 
 #[test]

@@ -230,3 +230,37 @@ fn sites_that_do_not_mean_the_same_by_their_words_are_told_so() {
     let found = between::check(&[&one, &Site::parse(&more).unwrap()]);
     assert!(found.wrong[0].0.contains("has no label TOP"), "{found:?}");
 }
+
+#[test]
+fn places_outside_at_three_labels_are_three_and_are_told_apart() {
+    let levels = "[\"LOW\", \"MID\", \"NEAR\", \"HIGH\"]";
+    let site = |name: &str, parts: &[String]| {
+        let head = HEAD.replace("NAME", name).replace("[\"LOW\", \"MID\", \"HIGH\"]", levels);
+        Site::parse(&(head + &parts.concat())).unwrap()
+    };
+    let out = |name: &str, from: &str, label: &str| {
+        far(name, &format!("from = \"{from}\""), 1, &format!("label = \"{label}\""))
+    };
+    let one = [
+        partition("staff", "HIGH"),
+        partition("aside", "NEAR"),
+        partition("field", "LOW"),
+        partition("g1", "HIGH"),
+        guard("g1", "staff", "aside"),
+        out("first", "field", "LOW"),
+        out("second", "field", "MID").replace("10.9.0", "10.9.1"),
+        out("third", "aside", "NEAR").replace("10.9.0", "10.9.2"),
+    ];
+    let two = [
+        partition("relay", "NEAR"),
+        partition("desk", "MID"),
+        partition("g2", "NEAR"),
+        guard("g2", "relay", "desk"),
+        far("back", "to = \"relay\"", 2, "label = \"NEAR\""),
+    ];
+    let found = between::check(&[&site("one", &one), &site("two", &two)]);
+    let way = "information gets where the lattice forbids it: one/staff (HIGH) -[g1]-> one/aside (NEAR) \
+               -[third]-> another host 3 (NEAR) -[back]-> two/relay (NEAR) -[g2]-> two/desk (MID)";
+    assert_eq!(found.wrong.iter().map(|(what, _)| what.as_str()).collect::<Vec<_>>(), [way]);
+    assert_eq!(found.alone.len(), 4);
+}

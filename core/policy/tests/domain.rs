@@ -84,6 +84,54 @@ fn a_domain_that_would_lose_labels_is_a_problem_of_the_site() {
 }
 
 #[test]
+fn a_label_has_room_in_a_packet_to_the_last_category_of_its_form() {
+    let numbers = 0..300_u16;
+    let has_room = |form, of: &[u16]| {
+        let domain = Domain::new(9, form, [(0, 0)], numbers.clone().map(|n| (n, n))).unwrap();
+        assert_eq!(domain.form(), form);
+        domain.has_room(&label(0, of))
+    };
+    let some = |from: u16, count: u16, step: usize| {
+        (from..).step_by(step).take(usize::from(count)).collect::<Vec<_>>()
+    };
+    for (form, of, is) in [
+        (TagForm::Bitmap, vec![], true),
+        (TagForm::Bitmap, some(0, 240, 1), true),
+        (TagForm::Bitmap, vec![239], true),
+        (TagForm::Bitmap, vec![240], false),
+        (TagForm::Bitmap, vec![0, 299], false),
+        // What the label has not is written: nothing from 240 on may be.
+        (TagForm::Permissive, vec![], false),
+        (TagForm::Permissive, some(240, 60, 1), true),
+        (TagForm::Permissive, some(239, 61, 1), true),
+        (TagForm::Permissive, some(241, 59, 1), false),
+        (TagForm::Permissive, some(0, 300, 1), true),
+        (TagForm::Enumerated, vec![], true),
+        (TagForm::Enumerated, some(0, 14, 20), true),
+        (TagForm::Enumerated, some(285, 15, 1), true),
+        (TagForm::Enumerated, some(284, 16, 1), false),
+        (TagForm::Ranged, vec![], true),
+        (TagForm::Ranged, some(0, 300, 1), true),
+        (TagForm::Ranged, some(1, 6, 2), true),
+        (TagForm::Ranged, some(1, 7, 2), true),
+        (TagForm::Ranged, some(1, 8, 2), false),
+        (TagForm::Ranged, some(0, 8, 2), true),
+        (TagForm::Ranged, some(0, 9, 2), false),
+        (TagForm::Ranged, [some(0, 8, 2), vec![15]].concat(), true),
+        (TagForm::Ranged, [some(0, 2, 1), some(3, 7, 2)].concat(), true),
+        (TagForm::Ranged, [some(0, 2, 1), some(3, 8, 2)].concat(), false),
+        (TagForm::Ranged, [some(1, 7, 2), vec![14, 16]].concat(), false),
+    ] {
+        assert_eq!(has_room(form, &of), is, "{form:?} {of:?}");
+    }
+    // Of what has no number there nothing is said at all.
+    let few = Domain::new(9, TagForm::Enumerated, [(0, 0)], [(0, 0)]).unwrap();
+    assert!(
+        few.has_room(&label(0, &[0])) && !few.has_room(&label(0, &[1])) && !few.has_room(&label(1, &[0]))
+    );
+}
+
+#[test]
 fn every_category_that_selinux_has_can_be_written() {
     let domain = Domain::new(1, TagForm::Bitmap, [(0, 0)], (0..1024).map(|n| (n, 1023 - n))).unwrap();
     let all = Label::confidential(0, CategorySet::from_numbers(0..1024).unwrap());

@@ -142,6 +142,15 @@ fn categories_beyond_the_last_do_not_exist() {
     assert!(!CategorySet::empty().contains(u16::MAX));
 }
 
+#[test]
+fn a_category_that_is_added_again_is_in_the_set_as_before() {
+    for number in [0, 1, 63, 64, 127, 128, 1023] {
+        let once = CategorySet::from_numbers([number]).unwrap();
+        let twice = CategorySet::from_numbers([number, number]).unwrap();
+        assert!(twice.contains(number) && twice == once && twice.len() == 1, "{number}");
+    }
+}
+
 fn any_set() -> impl Strategy<Value = CategorySet> {
     prop::collection::vec(0u16..1024, 0..40).prop_map(|numbers| CategorySet::from_numbers(numbers).unwrap())
 }

@@ -78,6 +78,27 @@ fn what_cannot_be_otherwise_on_one_host_is_said_and_refuses_nothing() {
     assert_eq!(lines.iter().filter(|line| line.verdict == Judgement::Unmet).count(), 3);
 }
 
+#[test]
+fn each_part_and_each_judgement_has_words_of_its_own() {
+    let parts = "cryptographic library, authority, private key, type of key, store of private keys, process, uid, way in, cipher, \
+                 key exchange, IP stack, host, operator, source of randomness, kernel, processor, compiler";
+    assert_eq!(Part::ALL.map(|part| part.to_string()).join(", "), parts);
+    let judgements = [Judgement::Proved, Judgement::Assessed, Judgement::Unmet];
+    assert_eq!(judgements.map(Judgement::as_str), ["proved", "assessed", "unmet"]);
+}
+
+#[test]
+fn what_each_layer_has_of_its_own_is_told_each_once_and_in_order() {
+    let [mut esp, mut quic] = two(Seen::Running);
+    esp.add(Part::Library, Evidence::found(["ring", "an older ring"], "levee-vault", Seen::Running));
+    esp.add(Part::Library, Evidence::found(["ring"], "levee-keyer", Seen::Running));
+    quic.add(Part::Library, Evidence::found(["aws-lc"], "levee-layer", Seen::Running));
+    assert_eq!(
+        of(&judge(&esp, &quic), Part::Library).evidence,
+        "an older ring, esp's cryptographic library, ring within, aws-lc, quic's cryptographic library around"
+    );
+}
+
 /// The example site with a second tunnel and this `[gateway]`.
 fn with_gateway(keys: &str) -> Result<Site, String> {
     let site = include_str!("../../../conf/small/site.toml").replace("[\"esp\"]", "[\"esp\", \"quic\"]");

@@ -1,6 +1,6 @@
 //! Labels as text: the site's own words, SELinux's syntax, and back.
 
-use levee_policy::{CategorySet, Class, Label, LabelName, Range, SyntaxKind, Vocabulary, selinux};
+use levee_policy::{CategorySet, Class, Label, LabelName, Range, SyntaxKind, Vocabulary, nearest, selinux};
 use proptest::prelude::*;
 
 fn words(names: &[&str]) -> Vec<String> {
@@ -76,6 +76,59 @@ fn what_is_not_a_label_is_refused_at_the_place_of_the_fault() {
             assert_eq!(error.nearest.as_deref(), near, "{text:?}: {error}");
         }
         assert!(!error.remedy.is_empty());
+    }
+}
+
+#[test]
+fn what_was_meant_is_told_where_it_can_be_and_nothing_else() {
+    let remedy = |site: &Vocabulary, text: &str| site.parse(text).unwrap_err().remedy;
+    let site = plain();
+    for (text, says) in [
+        (" HIGH", "write it without the space: `HIGH`"),
+        ("HIGH//NATO ", "write it without the space: `NATO`"),
+        ("HIGH/NATO", "two slashes stand before categories: `HIGH//NATO`"),
+        ("LOW-HIGH", "a range has two dots: `LOW..HIGH`"),
+        (" XY", "the site declares `LOW`, `MID`, `HIGH`"),
+        ("XYZ/NATO", "the site declares `LOW`, `MID`, `HIGH`"),
+        ("XYZ-HIGH", "the site declares `LOW`, `MID`, `HIGH`"),
+        ("HIGH-XYZ", "the site declares `LOW`, `MID`, `HIGH`"),
+        ("HIHG", "did you mean `HIGH`? The site declares `LOW`, `MID`, `HIGH`"),
+    ] {
+        assert_eq!(remedy(&site, text), says, "{text:?}");
+    }
+    let bare = Vocabulary::new(words(&["LOW", "HIGH"]), vec![], vec![], vec![]).unwrap();
+    assert_eq!(remedy(&bare, "LOW//NATO"), "this site declares no category: remove it, or declare it");
+}
+
+#[test]
+fn eight_names_are_told_and_of_more_how_many() {
+    let levels = |count: u8| {
+        (0..count).map(|n| ["Q", "V"][usize::from(n % 2)].repeat(usize::from(n) + 3)).collect::<Vec<_>>()
+    };
+    for (count, ends) in [(7, "`"), (8, "`"), (9, "`, 1 more"), (10, "`, 2 more")] {
+        let site = Vocabulary::new(levels(count), vec![], vec![], vec![]).unwrap();
+        let told = site.parse("A").unwrap_err().remedy;
+        assert!(told.ends_with(ends) && told.matches('`').count() == 2 * usize::from(count.min(8)), "{told}");
+    }
+}
+
+#[test]
+fn a_name_is_like_another_by_a_third_of_its_letters_and_never_by_all_of_the_others() {
+    let near = |name: &str, other: &'static str| nearest(name, [other].into_iter()).is_some();
+    for (name, other, is) in [
+        ("NATXX", "NATOE", false),
+        ("NATXE", "NATOE", true),
+        ("NATXXE", "NATOEE", true),
+        ("NXTXXE", "NATOEE", false),
+        ("NATXXXEE", "NATOEEEE", false),
+        ("NATXXXEEE", "NATOYYEEE", true),
+        ("X", "AX", true),
+        ("X", "A", false),
+        ("", "A", false),
+        ("AX", "A", false),
+        ("XY", "XA", true),
+    ] {
+        assert_eq!(near(name, other), is, "{name} {other}");
     }
 }
 

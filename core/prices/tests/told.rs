@@ -1,7 +1,7 @@
 //! What a file of prices is believed, and what is told by it.
 
 use levee_policy::site::Cipher;
-use levee_prices::{Book, Carried, Date, Host, MOST_OCTETS, Unpriced};
+use levee_prices::{Book, Carried, Date, Host, MOST_OCTETS, MOST_PRICES, Measured, Unpriced};
 use proptest::prelude::*;
 
 const FILE: &str = include_str!("prices.toml");
@@ -92,6 +92,55 @@ fn prices_that_are_not_there_not_whole_of_another_host_or_old_are_not_told() {
     let many: String =
         (1..40).map(|n| format!("[[price]]\ncipher = \"aes-128-gcm\"\ninterval = {n}\n")).collect();
     assert_eq!(why(&format!("{FILE}{many}"), THEN), Some(Unpriced::Damaged));
+}
+
+/// With one word of the file in another's place.
+fn with(word: &str, other: &str) -> String {
+    let text = FILE.replace(word, other);
+    assert_ne!(text, FILE, "{word}");
+    text
+}
+
+#[test]
+fn a_file_is_believed_to_the_ends_of_its_bounds_and_not_beyond() {
+    let filled = |octets: usize| format!("{FILE}#{}", " ".repeat(octets - FILE.len() - 1));
+    assert_eq!(why(&filled(MOST_OCTETS), THEN), None);
+    assert_eq!(why(&filled(MOST_OCTETS + 1), THEN), Some(Unpriced::Damaged));
+    for (octets, is) in [(128, Unpriced::OtherHost), (129, Unpriced::Damaged)] {
+        assert_eq!(why(&with("A Processor", &"P".repeat(octets)), THEN), Some(is), "{octets}");
+    }
+    let prices = |count| {
+        let more = (1..=count).map(|n| format!("[[price]]\ncipher = \"aes-128-gcm\"\ninterval = {n}\n"));
+        format!("{FILE}{}", more.collect::<String>())
+    };
+    // Three of them are the file's own.
+    assert_eq!(why(&prices(MOST_PRICES - 3), THEN), None);
+    assert_eq!(why(&prices(MOST_PRICES - 2), THEN), Some(Unpriced::Damaged));
+    for (measure, is) in [
+        ("[1000000000000, 1000000000000, 1000000000000]", None),
+        ("[0, 0, 0]", None),
+        ("[600000, 600000, 599999]", Some(Unpriced::Damaged)),
+        ("[600001, 600000, 600000]", Some(Unpriced::Damaged)),
+    ] {
+        assert_eq!(why(&with("[600000, 640000, 700000]", measure), THEN), is, "{measure}");
+    }
+}
+
+#[test]
+fn prices_are_told_to_the_last_second_of_half_a_year_and_from_a_day_ahead_on() {
+    assert_eq!(why(FILE, THEN + 180 * DAY), None);
+    assert_eq!(why(FILE, THEN + 180 * DAY + 1), Some(Unpriced::Old));
+    assert_eq!(why(FILE, THEN - DAY), None);
+    assert_eq!(why(FILE, THEN - DAY - 1), Some(Unpriced::Old));
+}
+
+#[test]
+fn a_measure_is_handed_on_as_it_was_read_with_its_middle_in_the_middle() {
+    let book = Book::read(Some(FILE.as_bytes()), &here());
+    let told = book.forecast(THEN, Some((Cipher::Aes256Gcm, Carried::Each)), None).unwrap();
+    let gigabyte = told.price.gigabyte.unwrap();
+    assert_eq!((gigabyte.middle(), <[u64; 3]>::from(gigabyte)), (640_000, [600_000, 640_000, 700_000]));
+    assert_eq!(Measured::try_from(gigabyte.all()), Ok(gigabyte));
 }
 
 #[test]

@@ -162,3 +162,27 @@ pub(crate) fn unpadded(mut text: Plain) -> Option<(Plain, u8)> {
     }
     Some((text, next))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use levee_aead::Library;
+
+    #[test]
+    fn no_more_numbers_are_kept_than_the_window_covers() {
+        let (suite, material) = (Suite::ChaCha20Poly1305, [7; 36]);
+        let half = Half { spi: 300, material: &material };
+        let mut inbound = Inbound::new(suite, true, half, &Library::AwsLc).unwrap();
+        let key = Library::Ring.key(suite, &material[..32]).unwrap();
+        for sequence in 1..=WINDOW as u64 + 100 {
+            let whole = sequence.to_be_bytes();
+            let head = half.spi.to_be_bytes();
+            let nonce = [&material[32..], &whole].concat().try_into().unwrap();
+            let mut text = [0; 4];
+            let tag = key.seal_in_place(&nonce, &[&head[..], &whole].concat(), &mut text).unwrap();
+            let datagram = [&head[..], &whole[4..], &whole, &text, &tag].concat();
+            assert!(inbound.open(&datagram).is_some_and(|opened| opened.newest));
+        }
+        assert_eq!(i128::try_from(inbound.seen.len()), Ok(WINDOW));
+    }
+}

@@ -31,9 +31,6 @@ pub use association::Half;
 pub use plain::Plain;
 pub use policy::Row;
 
-/// RFC 4303 2.6: what a dummy packet says it is.
-const DUMMY: u8 = 59;
-
 /// An address outside the tunnel, and the number of the socket that reaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outer {
@@ -197,7 +194,7 @@ impl<K: Copy + Ord> Second<K> {
         let (mut text, next) = association::unpadded(opened.text)?;
         let version = match next {
             4 | 41 => next,
-            DUMMY => return None,
+            // Of a dummy packet (RFC 4303 2.6), and of whatever else, there is nothing to open.
             _ => return None,
         };
         let session = self.sessions.get_mut(&pair.session)?;

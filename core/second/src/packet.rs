@@ -93,10 +93,8 @@ impl Packet {
         let [_time, protocol] = reader.take()?;
         let _checksum = reader.number()?;
         let (source, destination) = (reader.take::<4>()?, reader.take::<4>()?);
+        // Neither fewer octets than stand before the options, nor more than the packet has.
         let header = usize::from(first & 15) * 4;
-        if header < 20 || header > length {
-            return None;
-        }
         let whole = bytes.get(..length)?;
         let mut body = Reader(whole.get(header..)?);
         let names_label = finds(whole.get(20..header)?, &Options::of_4());
@@ -248,4 +246,30 @@ pub(crate) fn mark_congestion(packet: &mut [u8], outer: u8) -> Option<()> {
     }
     *field = u16::try_from(sum ^ 0xffff).ok()?.to_be_bytes();
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_that_was_right_is_right_behind_every_mark() {
+        let sum = |packet: &[u8]| {
+            let words = packet.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair[1]));
+            let sum: u64 = words.sum();
+            (sum % 0xffff, sum > 0)
+        };
+        for (class, outer, after) in [(2, 3, 3), (1, 3, 3), (2, 1, 1), (0xfe, 3, 0xff)] {
+            for id in 0..=u16::MAX {
+                let mut packet = vec![0x45, class, 0, 20];
+                packet.extend(id.to_be_bytes());
+                packet.extend([0x40, 0, 64, 1, 0, 0, 10, 0, 0, 2, 10, 9, 0, 1]);
+                let right = u16::try_from(0xffff - sum(&packet).0).unwrap();
+                packet[10..12].copy_from_slice(&right.to_be_bytes());
+                assert_eq!(sum(&packet), (0, true));
+                assert!(mark_congestion(&mut packet, outer).is_some());
+                assert_eq!((packet[1], sum(&packet)), (after, (0, true)), "{id}");
+            }
+        }
+    }
 }

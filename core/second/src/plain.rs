@@ -71,4 +71,21 @@ mod tests {
         plain.truncate(0);
         assert_eq!((plain.pop(), plain.len()), (None, 0));
     }
+
+    #[test]
+    fn what_is_dropped_is_erased() {
+        use std::os::unix::fs::FileExt;
+        let memory = std::fs::File::open("/proc/self/mem").unwrap();
+        // Nothing is allocated behind the drop: it would get that memory.
+        let mut found = vec![0; 1 << 14];
+        let mut there = |at: usize| {
+            let read = memory.read_exact_at(&mut found, at as u64);
+            read.map_or(0, |()| found.iter().filter(|octet| **octet == 7).count())
+        };
+        let plain = Plain::of(&[7; 1 << 14]);
+        let at = plain.as_ptr().addr();
+        assert_eq!(there(at), 1 << 14);
+        drop(plain);
+        assert!(there(at) < 1 << 10);
+    }
 }

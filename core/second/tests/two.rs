@@ -265,10 +265,11 @@ fn varied() -> impl Strategy<Value = (Vec<u8>, u8)> {
             let mut inner = Vec::new();
             let kinds: Vec<u8> = chain.iter().copied().chain([protocol]).collect();
             for pair in kinds.windows(2) {
-                inner.extend([pair[1], 0]);
                 match pair[0] {
-                    44 => inner.extend([&offset.to_be_bytes()[..], &[0; 4]].concat()),
-                    _ => inner.extend(&options[..6]),
+                    44 => inner.extend([&[pair[1], 0][..], &offset.to_be_bytes(), &[0; 4]].concat()),
+                    // Of one unit, or of two.
+                    _ if options[7] == 1 => inner.extend([&[pair[1], 1], &options[..6], &options].concat()),
+                    _ => inner.extend([&[pair[1], 0], &options[..6]].concat()),
                 }
             }
             inner.extend(source.to_be_bytes());

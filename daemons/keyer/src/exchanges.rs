@@ -224,6 +224,7 @@ impl Keyer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyer::tests::{Two, label, session};
     use levee_ike::Prf;
     use std::time::Duration;
 
@@ -360,5 +361,84 @@ mod tests {
         assert_eq!(ciphers(&[&all, &chacha]), [Aes256Gcm16, Aes128Gcm16, ChaCha20Poly1305]);
         assert_eq!(ciphers(&[&chacha, &chacha]), [ChaCha20Poly1305, Aes256Gcm16, Aes128Gcm16]);
         assert_eq!(ciphers(&[&weaker, &chacha]), [Aes128Gcm16, ChaCha20Poly1305, Aes256Gcm16]);
+    }
+
+    /// The IKE SA of the one child that a server's keyer has.
+    fn ike(two: &Two) -> IkeId {
+        *two.server.keyer.agreed.suites.keys().next().expect("an IKE SA")
+    }
+
+    #[test]
+    fn a_peer_is_asked_once_for_what_it_does_not_agree_to_and_again_for_something_else() {
+        let told = "a peer does not agree to the ciphers and key exchanges";
+        let (mut two, ..) = Two::agreed();
+        let ike = ike(&two);
+        let only =
+            |curve| IkeProposal { key_exchange: vec![curve], ..two.workstation.keyer.proposals[0].clone() };
+        two.workstation.keyer.endpoint.propose(vec![only(KeyExchange::X25519)]);
+        for (curve, count) in [(Exchange::P384, 1), (Exchange::P384, 1), (Exchange::P256, 2)] {
+            let asked = by(&[curve], true);
+            two.server.keyer.move_to(label(), asked);
+            assert!(!two.server.keyer.suits(ike, &label()));
+            two.settle();
+            assert_eq!(two.server.counted(told), count);
+            assert!(two.server.keyer.refuses(ike, &label()) && !two.server.keyer.hold_to(ike, &label()));
+            assert!(!two.server.keyer.refuses(ike, &"LOW".parse().unwrap()), "of that nothing was said");
+            two.settle();
+            assert_eq!(two.server.counted(told), count, "it is not asked again");
+        }
+        two.server.keyer.move_to(label(), by(&[Exchange::X25519], true));
+        assert!(two.server.keyer.suits(ike, &label()) && two.server.keyer.hold_to(ike, &label()));
+        assert!(!two.server.keyer.refuses(ike, &label()));
+    }
+
+    #[test]
+    fn an_ike_sa_gets_the_keys_that_its_label_asks_for_and_is_asked_once() {
+        let (mut two, ..) = Two::agreed();
+        let ike = ike(&two);
+        assert_eq!(two.server.keyer.agreed.suites[&ike].key_exchange, KeyExchange::X25519);
+        two.server.keyer.move_to(label(), by(&[Exchange::P384], true));
+        assert!(!two.server.keyer.hold_to(ike, &label()));
+        two.settle();
+        assert_eq!(two.server.keyer.agreed.suites[&ike].key_exchange, KeyExchange::P384);
+        assert!(two.server.keyer.hold_to(ike, &label()) && two.server.keyer.agreed.changing.is_empty());
+        // What is made from now on is by what the label asks for at once.
+        let first = |keyer: &Keyer| keyer.endpoint.config().ike[0].key_exchange[0];
+        assert_eq!(first(&two.server.keyer), KeyExchange::P384);
+    }
+
+    #[test]
+    fn of_an_ike_sa_that_is_gone_nothing_is_kept() {
+        let (mut two, ..) = Two::agreed();
+        let ike = ike(&two);
+        let agreed = &mut two.server.keyer.agreed;
+        let asked = by(&[Exchange::P384], false);
+        agreed.changing.insert(ike, asked.clone());
+        agreed.refused.insert(ike, asked);
+        agreed.soon.insert(ike, label());
+        agreed.waiting.entry(ike).or_default().insert((session(1), None));
+        agreed.serve(ike, Some(vec![Cipher::Aes256Gcm]));
+        assert_eq!(agreed.own.len(), 1);
+        agreed.forget(ike);
+        assert!(agreed.changing.is_empty() && agreed.refused.is_empty() && agreed.soon.is_empty());
+        assert!(agreed.waiting.is_empty() && agreed.own.is_empty() && agreed.suites.is_empty());
+        agreed.serve(ike, Some(vec![Cipher::Aes256Gcm]));
+        assert!(agreed.own.is_empty(), "it is not there");
+    }
+
+    #[test]
+    fn a_protection_narrows_what_its_label_asks_for_as_long_as_its_session_is_served() {
+        let (mut two, ..) = Two::agreed();
+        let ike = ike(&two);
+        let keyer = &mut two.server.keyer;
+        keyer.move_to(label(), by(&[Exchange::X25519], true));
+        for (own, suits) in [
+            (Some(vec![Cipher::Aes256Gcm]), true),
+            (Some(vec![Cipher::ChaCha20Poly1305]), false),
+            (None, true),
+        ] {
+            keyer.agreed.serve(ike, own);
+            assert_eq!(keyer.suits(ike, &label()), suits);
+        }
     }
 }

@@ -82,39 +82,44 @@ pub struct Keyer {
 /// # Errors
 /// When the warden sends what is no message.
 pub fn serve(started: Started) -> Result<(), Fatal> {
-    let Started { events, warden, place, config, authority, sockets, steering, channels } = started;
-    let mut keyer = Keyer {
-        events,
-        warden,
-        place,
-        proposals: config.ike.clone(),
-        endpoint: Endpoint::new(config),
-        authority,
-        random: Kernel(SystemRandom::new()),
-        sockets,
-        buffer: vec![0; LONGEST],
-        asker: Outbox::new(),
-        signer: Signer::default(),
-        vaults: BTreeMap::new(),
-        children: Children::new(steering),
-        agreed: Agreed::default(),
-        server: Server::default(),
-        workstation: Workstation::default(),
-        timers: Timers::default(),
-        due: None,
-        began: Instant::now(),
-        dropped: BTreeMap::new(),
-        reported: levee_ike::Counters::default(),
-    };
-    for (part, with) in channels {
-        keyer.take(part, with)?;
-    }
-    keyer.at(REPORT, Timer::Report);
+    let mut keyer = Keyer::new(started)?;
     while keyer.turn()? {}
     Ok(())
 }
 
 impl Keyer {
+    fn new(started: Started) -> Result<Self, Fatal> {
+        let Started { events, warden, place, config, authority, sockets, steering, channels } = started;
+        let mut keyer = Self {
+            events,
+            warden,
+            place,
+            proposals: config.ike.clone(),
+            endpoint: Endpoint::new(config),
+            authority,
+            random: Kernel(SystemRandom::new()),
+            sockets,
+            buffer: vec![0; LONGEST],
+            asker: Outbox::new(),
+            signer: Signer::default(),
+            vaults: BTreeMap::new(),
+            children: Children::new(steering),
+            agreed: Agreed::default(),
+            server: Server::default(),
+            workstation: Workstation::default(),
+            timers: Timers::default(),
+            due: None,
+            began: Instant::now(),
+            dropped: BTreeMap::new(),
+            reported: levee_ike::Counters::default(),
+        };
+        for (part, with) in channels {
+            keyer.take(part, with)?;
+        }
+        keyer.at(REPORT, Timer::Report);
+        Ok(keyer)
+    }
+
     /// Now, on both clocks.
     pub(crate) fn now(&self) -> Now {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -153,7 +158,11 @@ impl Keyer {
         let limit = next.map(|at| at.saturating_sub(self.began.elapsed()));
         let ends = self.server.first_end().into_iter().chain(self.workstation.first_end()).min();
         let ends = ends.map(|end| Duration::from_secs(end.saturating_sub(self.now().unix_seconds)));
-        let limit = limit.into_iter().chain(ends).min();
+        self.hear(limit.into_iter().chain(ends).min())
+    }
+
+    /// As [`Keyer::turn`], waiting no longer than this.
+    fn hear(&mut self, limit: Option<Duration>) -> Result<bool, Fatal> {
         for (source, _) in self.events.wait(limit)? {
             match source {
                 Source::Warden => {
@@ -489,3 +498,6 @@ impl Keyer {
         self.dropped.clear();
     }
 }
+
+#[cfg(test)]
+pub mod tests;

@@ -395,3 +395,6 @@ impl Keyer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,6 +90,11 @@ pub struct Authority {
 }
 
 impl Authority {
+    #[cfg(test)]
+    pub(crate) fn of(certificates: Vec<Vec<u8>>) -> Self {
+        Self { certificates, suites: Suites::default() }
+    }
+
     /// The authority with these revocation lists, in DER.
     ///
     /// # Errors
@@ -171,7 +176,7 @@ impl Kit for Given {
 }
 
 /// A PPK that the signer has.
-struct SharedPpk {
+pub(crate) struct SharedPpk {
     /// Who shares it: on a server this host, on a workstation the server.
     host: Option<HostName>,
     id: PpkId,
@@ -253,15 +258,15 @@ fn peers(all: Peer, ppks: &[SharedPpk]) -> Vec<Peer> {
 }
 
 /// By what we are believed, and what we believe.
-struct Believed {
-    chain: Vec<Vec<u8>>,
-    anchors: Arc<TrustAnchors>,
-    suites: Suites,
+pub(crate) struct Believed {
+    pub(crate) chain: Vec<Vec<u8>>,
+    pub(crate) anchors: Arc<TrustAnchors>,
+    pub(crate) suites: Suites,
     /// On a workstation: the server.
-    server: Option<DomainName>,
+    pub(crate) server: Option<DomainName>,
 }
 
-fn config(believed: Believed, ppks: &[SharedPpk], place: Place) -> Result<Config, String> {
+pub(crate) fn config(believed: Believed, ppks: &[SharedPpk], place: Place) -> Result<Config, String> {
     let Believed { chain, anchors, suites, server } = believed;
     let own = chain.first().ok_or("the warden attached no certificate")?;
     let [name] = &*dns_names(own) else { return Err("our certificate does not have one name".into()) };

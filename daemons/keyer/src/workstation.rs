@@ -387,3 +387,6 @@ impl Keyer {
         self.children.end(session);
     }
 }
+
+#[cfg(test)]
+mod tests;

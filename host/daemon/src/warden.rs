@@ -23,7 +23,11 @@ pub struct Warden<P: Part> {
 }
 
 impl<P: Part> Warden<P> {
-    pub(crate) fn new<T: Clone>(control: Channel, events: &mut Events<T>, source: T) -> Result<Self, Fatal> {
+    /// The warden at the other end of this channel. It is told that the process is at work.
+    ///
+    /// # Errors
+    /// It cannot be waited for.
+    pub fn new<T: Clone>(control: Channel, events: &mut Events<T>, source: T) -> Result<Self, Fatal> {
         let mut outbox = Outbox::new();
         outbox.replace(control, events, source)?;
         let mut warden = Self { outbox, of: PhantomData };

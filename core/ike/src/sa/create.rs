@@ -278,6 +278,15 @@ impl Established {
         Ok(old.inbound)
     }
 
+    /// Why a child is not rekeyed any more: it may have gone while the question was open, or our own rekeying of it was answered
+    /// meanwhile, and it goes (RFC 7296 2.25.1). Its maker would not know that the two crossed, and both new ones would stay.
+    fn hindrance(&self, old: u32) -> Option<NotifyKind> {
+        if !self.children.contains_key(&old) {
+            return Some(NotifyKind::ChildSaNotFound);
+        }
+        self.is_deleting(old).then_some(NotifyKind::TemporaryFailure)
+    }
+
     pub(super) fn on_decision(
         mut self: Box<Self>,
         request: RequestId,
@@ -306,10 +315,9 @@ impl Established {
         };
         let Asked { rekeys, ni, share, .. } = *asked;
         let spi = granted.child.inbound;
-        // The child to be rekeyed may have gone while the question was open.
-        if rekeys.is_some_and(|old| !self.children.contains_key(&old)) {
+        if let Some(hindrance) = rekeys.and_then(|old| self.hindrance(old)) {
             ctx.spis.remove(&spi);
-            self.respond(Exchange::CreateChild, &notification(NotifyKind::ChildSaNotFound, &[]), ctx);
+            self.respond(Exchange::CreateChild, &notification(hindrance, &[]), ctx);
             return (self.next(ctx), Ok(()));
         }
         let exchanged = match &share {

@@ -637,19 +637,16 @@ impl Established {
 
     /// Whether a child is being deleted, or rekeyed by us, or soon will be.
     pub(super) fn is_leaving(&self, inbound: u32) -> bool {
-        let task = |t: &Task| match t {
-            Task::Delete(i, _) => *i == inbound,
-            Task::Create { rekeys, .. } => *rekeys == Some(inbound),
-            Task::RekeyIke | Task::CloseIke | Task::Probe => false,
-        };
+        let rekeys = |t: &Task| matches!(t, Task::Create { rekeys: Some(old), .. } if *old == inbound);
         self.is_deleting(inbound)
             || matches!(&self.current, Some(Current::Creating(c)) if c.rekeys == Some(inbound))
-            || self.queue.iter().any(|q| task(&q.task))
+            || self.queue.iter().any(|q| rekeys(&q.task))
     }
 
-    /// Whether our deletion of a child is under way.
+    /// Whether our deletion of a child is under way, or waits for its turn.
     pub(super) fn is_deleting(&self, inbound: u32) -> bool {
         matches!(self.current, Some(Current::Deleting { inbound: i, .. }) if i == inbound)
+            || self.queue.iter().any(|q| matches!(q.task, Task::Delete(i, _) if i == inbound))
     }
 
     /// Queues the deletion of a child.

@@ -352,3 +352,31 @@ impl<F: FnMut(&[u8], &[u8]) -> bool> Verifier<F> {
 fn number(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Action, Event, Sealer, Verdict};
+    use super::*;
+
+    #[test]
+    fn a_gap_costs_as_many_steps_as_records_are_missing_in_it() {
+        let (user, host, label) = (None, None, None);
+        let (object, reason) = (String::new(), String::new());
+        let event =
+            Event { user, host, label, action: Action::Connect, object, verdict: Verdict::Noted, reason };
+        let first = AuditKey::from_bytes([7; 32]);
+        let mut sealer = Sealer::new(first.clone());
+        let lines: Vec<Vec<u8>> = (0..40).map(|time| sealer.seal(time, &event).unwrap()).collect();
+        for (gone, kind, left) in
+            [(5, FaultKind::Missing, 0), (4, FaultKind::Missing, 1), (6, FaultKind::Altered, 5)]
+        {
+            let mut verifier = Verifier::new(Some(first.clone()), |_, _| true);
+            verifier.steps = 5;
+            for line in lines[..20].iter().chain(&lines[20 + gone..20 + gone + 1]) {
+                verifier.line(line);
+            }
+            let found: Vec<_> = verifier.faults.iter().map(|fault| (fault.line, fault.kind)).collect();
+            assert_eq!((found, verifier.steps), (vec![(21, kind)], left));
+        }
+    }
+}

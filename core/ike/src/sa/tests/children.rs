@@ -185,6 +185,38 @@ fn of_two_rekeyings_of_a_child_that_cross_the_one_with_the_lowest_nonce_is_redun
 }
 
 #[test]
+fn a_rekeying_that_waits_for_a_decision_comes_too_late_when_ours_of_the_same_child_is_answered() {
+    // The old one's deletion is over, is under way, or waits behind a probe.
+    for (is_over, waits) in [(true, false), (false, false), (false, true)] {
+        let mut rogue = with_child(config());
+        let ike = rogue.ike();
+        rogue.command(Command::RekeyChild { ike, inbound: 512, spi: 513 });
+        let request = rogue.asked.pop().expect("a request");
+        if waits {
+            rogue.command(Command::Probe { ike });
+        }
+        let said = Said::asks(&mut rogue, 5_000, 0xff, Some(4_096));
+        assert!(rogue.ask(Exchange::CreateChild, &said.chain()).is_none());
+        let said = Said::grants(&mut rogue, &request, 5_001, 0);
+        rogue.answer(Exchange::CreateChild, &said.chain());
+        if is_over {
+            rogue.answer(Exchange::Informational, &Chain::new());
+        }
+        // Were it granted, ours would be redundant by its nonce, and nobody would delete it.
+        rogue.grant(600);
+        let answer = rogue.answered.pop().expect("an answer");
+        let kind = if is_over { NotifyKind::ChildSaNotFound } else { NotifyKind::TemporaryFailure };
+        assert!(says(&answer, kind).is_some(), "{is_over} {waits}");
+        assert_eq!(rogue.children(), [512, 513]);
+        for _ in usize::from(is_over)..1 + usize::from(waits) {
+            rogue.answer(Exchange::Informational, &Chain::new());
+        }
+        assert_eq!(rogue.gone(), [(512, ChildClosed::Rekeyed)]);
+        assert_eq!(rogue.try_command(Command::CreateChild { ike, child: wish(600) }), Ok(()), "it is free");
+    }
+}
+
+#[test]
 fn while_the_ike_sa_is_being_replaced_or_closed_nobody_gets_a_child_over_it() {
     // RFC 7296 2.25.2.
     for command in [|ike| Command::RekeyIke { ike }, |ike| Command::CloseIke { ike }] {
