@@ -124,6 +124,23 @@ impl Check {
         layers::lines(site, &site::state(self.state.as_deref(), site.name()), &programs)
     }
 
+    /// What of the state is another site's, or not there, or another's; and what is to be said of it besides.
+    fn not_there(&self, site: &Site, path: &Path) -> (Vec<Unfit>, Vec<String>) {
+        let state = site::state(self.state.as_deref(), site.name());
+        let (mut unfit, unknown) = misplaced(site, path, &state);
+        let mut warnings: Vec<String> = unknown.into_iter().collect();
+        let (lost, told) = keys::whole(site, &state);
+        unfit.extend(lost);
+        warnings.extend(told);
+        // Where only root may look, nobody else is told.
+        let lacks = |file: &str| matches!(state.join(file).try_exists(), Ok(false));
+        if self.state.is_some() && lacks("authority/ca.pem") && lacks("server/chain.pem") {
+            let (site, state) = (path.display(), state.display());
+            warnings.push(format!("{state} has no keys: levee enrol all {site} --state {state} makes them"));
+        }
+        (unfit, warnings)
+    }
+
     fn answer(&self, path: &Path) -> Result<ExitCode, String> {
         let text = site::text(path)?;
         let file = path.display().to_string();
@@ -136,21 +153,9 @@ impl Check {
         });
         let (ends, Findings { mut unfit, mut warnings, authority, .. }) = found.unwrap_or_default();
         if let Ok(site) = &parsed {
-            let state = site::state(self.state.as_deref(), site.name());
-            let (misplaced, unknown) = misplaced(site, path, &state);
-            unfit.extend(misplaced);
-            warnings.extend(unknown);
-            let (lost, told) = keys::whole(site, &state);
+            let (lost, told) = self.not_there(site, path);
             unfit.extend(lost);
             warnings.extend(told);
-            if self.state.is_some()
-                && !state.join("authority/ca.pem").exists()
-                && !state.join("server/chain.pem").exists()
-            {
-                let (site, state) = (path.display(), state.display());
-                warnings
-                    .push(format!("{state} has no keys: levee enrol all {site} --state {state} makes them"));
-            }
             unfit.extend(guards::unfit(site, path));
             unfit.extend(roots::unfit(site));
         }

@@ -281,6 +281,14 @@ impl Enroller<'_> {
         Ok(files.written)
     }
 
+    /// Whether a part is there; what shall be replaced does not count.
+    ///
+    /// # Errors
+    /// Not all of it: nothing of it is replaced but by force.
+    fn has(&self, part: &Part) -> Result<bool, EnrolError> {
+        if self.force { Ok(false) } else { part.is_whole(self.state).map_err(EnrolError::NotWhole) }
+    }
+
     /// The auditor, unless there is one: what was sealed for them before would be nobody's. Where only their private key is here, they are
     /// whom it says.
     fn auditor_once(&self) -> Result<Written, EnrolError> {

@@ -26,7 +26,7 @@ const TURN: Duration = Duration::from_millis(250);
 const CHUNK: usize = 64 << 10;
 /// What a file that replaces another is called for a moment, in the store's first directory; this process's number follows.
 const BESIDE: &str = ".levee-put-";
-/// Exit code of `exec` where the program could not be run: no common program ends with it.
+/// Exit status of `exec` where the program could not be run: no common program ends with it.
 const NOT_RUN: u8 = 255;
 const OTHER: &str = "the server answered another question";
 
@@ -34,7 +34,7 @@ const OTHER: &str = "the server answered another question";
 ///
 /// The program must be among those that the label's services have; it has the services' rights, nothing to read, and at most ten
 /// minutes; it is killed where this command ends before it. What it writes goes into the label's log, and is shown from there. The label is
-/// started for it where it does not run. It is in the audit log before it begins. The exit code is the program's, or 255 where it could not be run.
+/// started for it where it does not run. It is in the audit log before it begins. The exit status is the program's, or 255 where it could not be run.
 #[derive(Debug, clap::Args)]
 pub struct Exec {
     #[command(flatten)]

@@ -1,7 +1,6 @@
 //! Which files are made together, and whether all of them are there. No private key is replaced because another file is not there: it may
 //! have signed or opened what nothing else does.
 
-use super::{EnrolError, Enroller};
 use std::path::{Path, PathBuf};
 
 /// Files of one directory that are made together.
@@ -168,15 +167,5 @@ impl Part {
     pub fn keys_elsewhere(&self, state: &Path) -> Option<Vec<PathBuf>> {
         let there = self.there(state);
         (there.keys.is_empty() && !there.files.is_empty()).then_some(there.no_keys)
-    }
-}
-
-impl Enroller<'_> {
-    /// Whether a part is there; what shall be replaced does not count.
-    ///
-    /// # Errors
-    /// Not all of it: nothing of it is replaced but by force.
-    pub(super) fn has(&self, part: &Part) -> Result<bool, EnrolError> {
-        if self.force { Ok(false) } else { part.is_whole(self.state).map_err(EnrolError::NotWhole) }
     }
 }

@@ -185,10 +185,7 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn hint(path: &Path, e: &io::Error) -> io::Error {
-    io::Error::new(
-        e.kind(),
-        format!("{}: {e} (`levee check SITE --state DIR` says what makes it)", path.display()),
-    )
+    io::Error::new(e.kind(), format!("{}: {e} (`levee check` says what makes it)", path.display()))
 }
 
 /// Opens a file with a secret, as [`open`] does: one that others than its owner may read or write is not taken.

@@ -88,7 +88,7 @@ fn an_owner_lets_people_reach_a_service_and_takes_it_back_while_it_runs_and_at_o
     world.levee(&["access", "deny", "mia", "plans", LABEL, "--run", &run]).ok();
     assert!(!reaches(&world, "ws2", PLANS));
     let refused = world.levee(&["access", "show", "NOWHERE", "--run", &run]).refused();
-    assert!(refused.contains("the site has no label NOWHERE"), "{refused}");
+    assert!(refused.contains("`NOWHERE` is not a level of this site"), "{refused}");
     let shown = world.levee(&["access", "show", "confidential", "--run", &run, "--json"]).ok();
     let shown: Value = serde_json::from_str(&shown).expect("JSON");
     assert_eq!(shown[1]["people"], serde_json::json!(["ada"]), "{shown}");

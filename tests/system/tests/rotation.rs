@@ -191,9 +191,8 @@ fn a_ppk_is_rotated_under_a_session_and_the_one_before_it_is_then_of_no_use() {
     let senders = start(&world, [("ws1", "UNCLASSIFIED")]);
     assert!(rotate(&[]).ok().contains("both are taken until --finish"));
     let checked = world.levee(&["check", &site, "--state", &state]);
-    assert!(
-        format!("{}{}", checked.out, checked.err).contains("for 0 days: levee enrol rotate SITE ppk ws1")
-    );
+    let reminds = format!("for 0 days: levee enrol rotate {site} ppk ws1");
+    assert!(format!("{}{}", checked.out, checked.err).contains(&reminds), "{}", checked.out);
     reload();
     for (label, lost) in stop(senders) {
         assert!(lost.is_empty(), "{label} lost {} packets", lost.len());

@@ -7,25 +7,20 @@
 use super::*;
 use crate::waits::WatchedChannel;
 use levee_ipc::RecvError;
-use levee_ipc::warden::fsd::FsdPart;
+use levee_ipc::warden::fsd::FsdPart as Fsd;
 use std::io;
 use std::path::Path;
 
 /// The file that stands for a key, below the state directory, who has to be started again when it changes, and as what sessiond and fsd are told of it.
-type KeyFile = (&'static str, &'static [Role], Option<SessiondPart>, Option<FsdPart>);
+type KeyFile = (&'static str, &'static [Role], Option<SessiondPart>, Option<Fsd>);
 
 const KEYS: [KeyFile; 9] = [
     ("authority/ca.pem", &[Role::Keyer, Role::Tps], Some(SessiondPart::Authority), None),
     ("server/chain.pem", &[Role::Signer, Role::Tps], None, None),
     ("server/ike-chain.pem", &[Role::Signer, Role::Keyer], None, None),
     ("server/audit.pub", &[Role::Signer], None, None),
-    ("server/federation-chain.pem", &[Role::Signer], Some(SessiondPart::Federation), Some(FsdPart::Chain)),
-    (
-        "server/federation-authority.pem",
-        &[],
-        Some(SessiondPart::FederationAuthority),
-        Some(FsdPart::Authority),
-    ),
+    ("server/federation-chain.pem", &[Role::Signer], Some(SessiondPart::Federation), Some(Fsd::Chain)),
+    ("server/federation-authority.pem", &[], Some(SessiondPart::FederationAuthority), Some(Fsd::Authority)),
     ("layer/chain.pem", &[Role::Layer], None, None),
     ("layer/authority.pem", &[Role::Layer], None, None),
     // Not a file: their names, which are others when they are rotated.
@@ -208,12 +203,8 @@ impl Server {
             self.standing().into_iter().filter(|role| changed.iter().any(|(_, has, ..)| has.contains(role)));
         let roles: Vec<Role> = roles.filter(|role| Some(*role) != has_them).collect();
         self.enrolled.0.iter_mut().zip(now.0).for_each(|(text, now)| *text = now.or(text.take()));
-        for process in roles.iter().filter_map(|role| self.processes.remove(&Key::of(*role))) {
-            process.reap();
-        }
-        for role in &roles {
-            self.start_standing_or_rest(*role)?;
-        }
+        roles.iter().filter_map(|role| self.processes.remove(&Key::of(*role))).for_each(|one| one.reap());
+        roles.iter().try_for_each(|role| self.start_standing_or_rest(*role))?;
         let files: Vec<&str> = changed.iter().map(|(file, ..)| *file).collect();
         for (file, _, sessiond, fsd) in changed {
             // Each has its own: where one of them has read to, the other would begin.
