@@ -205,6 +205,11 @@ mod tests {
         fs::write(run.join("lock"), part.id().to_string()).unwrap();
         for (file, remedy) in [("workstation.toml", "`levee-tpe status`"), ("gateway.toml", "`levee log`")] {
             fs::write(bundle.join(file), "").unwrap();
+            // Its words are there a moment after it has begun.
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            while !found().contains(remedy) && std::time::Instant::now() < until {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
             assert!(found().contains(remedy), "{}", found());
             fs::remove_file(bundle.join(file)).unwrap();
         }
