@@ -286,7 +286,39 @@ impl Enroller<'_> {
     /// # Errors
     /// Not all of it: nothing of it is replaced but by force.
     fn has(&self, part: &Part) -> Result<bool, EnrolError> {
-        if self.force { Ok(false) } else { part.is_whole(self.state).map_err(EnrolError::NotWhole) }
+        if self.force {
+            return Ok(false);
+        }
+        let has = part.is_whole(self.state).map_err(EnrolError::NotWhole)?;
+        match part.is_elsewhere(self.state) {
+            Some(lost) if !has => Err(EnrolError::NotWhole(lost)),
+            _ => Ok(has),
+        }
+    }
+
+    /// That of each part all is there, or nothing: before anything is written.
+    fn is_sound(&self, facts: &Facts) -> Result<(), EnrolError> {
+        let layer = facts.layer_port.map(|_| facts.layer_end().0);
+        let hosts = facts.hosts.iter().map(|host| (host.name.as_str(), host.layered));
+        Part::all(facts.etcd.is_some(), layer, hosts).iter().try_for_each(|part| self.has(part).map(drop))?;
+        facts.hosts.iter().filter(|host| host.ppk.is_some()).try_for_each(|host| self.has_ppk(host).map(drop))
+    }
+
+    /// Whether the PPK of a host is there: of its two halves, each is of no use without the other.
+    fn has_ppk(&self, host: &HostFacts) -> Result<bool, EnrolError> {
+        let name = &host.name;
+        let halves = [format!("hosts/{name}/ppk.key"), format!("server/ppk/{name}.key")];
+        let (there, missing): (Vec<_>, Vec<_>) =
+            halves.iter().map(|half| self.state.join(half)).partition(|half| !self.force && half.exists());
+        match there.first() {
+            Some(there) if !missing.is_empty() => {
+                let remedy = format!(
+                    "put back what is missing, or make both anew, and copy the bundle: levee enrol ppk SITE {name} --force"
+                );
+                Err(EnrolError::NotWhole(NotWhole { missing, there: there.clone(), remedy }))
+            }
+            there => Ok(there.is_some()),
+        }
     }
 
     /// The auditor, unless there is one: what was sealed for them before would be nobody's. Where only their private key is here, they are
@@ -310,6 +342,7 @@ impl Enroller<'_> {
     /// The authority, the server, the auditor and every host of the site: what of them is not there yet, or all anew by force. A part of
     /// which something is missing and something is there is an error: no private key is replaced.
     pub fn all(&self, facts: &Facts) -> Result<Written, EnrolError> {
+        self.is_sound(facts)?;
         let has_authority = self.has(&Part::authority())?;
         if let Some(token) = self.token.as_ref().filter(|_| has_authority)
             && self.uri("authority", "ca")?.is_none_or(|uri| !uri.is_same(token))
@@ -335,21 +368,8 @@ impl Enroller<'_> {
             } else {
                 written.extend(self.layer_host(facts, host)?);
             }
-            // Of its two halves, each is of no use without the other.
-            let halves = [format!("hosts/{name}/ppk.key"), format!("server/ppk/{name}.key")];
-            let (there, missing): (Vec<_>, Vec<_>) = halves
-                .iter()
-                .map(|half| self.state.join(half))
-                .partition(|half| !self.force && half.exists());
-            match (there.first(), host.ppk.is_some()) {
-                (None, true) => written.extend(self.ppk(facts, name, self.passphrase.clone())?),
-                (Some(there), true) if !missing.is_empty() => {
-                    let remedy = format!(
-                        "put back what is missing, or make both anew, and copy the bundle: levee enrol ppk SITE {name} --force"
-                    );
-                    return Err(EnrolError::NotWhole(NotWhole { missing, there: there.clone(), remedy }));
-                }
-                _ => {}
+            if host.ppk.is_some() && !self.has_ppk(host)? {
+                written.extend(self.ppk(facts, name, self.passphrase.clone())?);
             }
         }
         Ok(written)

@@ -308,7 +308,7 @@ impl Enrol {
                 }
                 _ => enroller.all(&facts),
             };
-            let written = written.map_err(|e| e.to_string())?;
+            let written = written.map_err(|e| site::named(&e.to_string(), &place.site))?;
             pin::hold(&crate::site::read(&place.site)?, &state)?;
             Ok(written)
         });

@@ -19,7 +19,7 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::enrol::parts::Part;
+use crate::enrol::parts::{NotWhole, Part};
 use crate::enrol::pki::ACCREDITATION_OID;
 use crate::enrol::{self, Whereabouts};
 use crate::programs;
@@ -170,37 +170,26 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
 /// What of the parts that are made together is not there, or is not signed by the authority that is, or is revoked. Where nothing has been
 /// enrolled nothing is missing.
 pub fn whole(site: &Site, state: &Path) -> (Vec<Unfit>, Vec<String>) {
-    let mut parts = vec![Part::authority(), Part::server()];
-    if site.federation().is_some() {
-        parts.extend([Part::federation_authority(), Part::federation_client(), Part::etcd()]);
-    }
-    if site.vault().has_second_tunnel() {
-        let end = if site.gateway().is_some() { "gateway/layer" } else { "layer" };
-        parts.extend([Part::layer_authority(), Part::layer_end(end, "")]);
-    }
-    for host in site.hosts() {
-        parts.push(Part::host(host.name().as_str()));
-        if host.is_layered() && site.vault().has_second_tunnel() {
-            parts
-                .push(Part::layer_end(&format!("hosts/{}/layer", host.name()), &format!(" {}", host.name())));
-        }
-    }
+    let end = if site.gateway().is_some() { "gateway/layer" } else { "layer" };
+    let layer = site.vault().has_second_tunnel().then_some(end);
+    let hosts = site.hosts().map(|host| (host.name().as_str(), host.is_layered()));
+    let parts = Part::all(site.federation().is_some(), layer, hosts);
     let lost = parts.iter().filter_map(|part| part.is_whole(state).err());
-    let mut unfit: Vec<Unfit> = lost
-        .map(|lost| Unfit {
-            file: lost.missing.first().cloned().unwrap_or_default(),
-            what: lost.to_string(),
-            remedy: lost.remedy,
-        })
-        .collect();
+    let mut unfit: Vec<Unfit> = lost.map(unfit_of).collect();
+    // A second server of a federation need not have their authority: its own it needs.
+    unfit.extend(
+        Part::authority()
+            .is_whole(state)
+            .is_ok()
+            .then(|| Part::authority().is_elsewhere(state))
+            .flatten()
+            .map(unfit_of),
+    );
     let auditor = state.join("server/auditor.pub");
     if state.join("server/chain.pem").exists() && !auditor.exists() {
         let what = "the auditor's public key is not there, and no server starts without it".to_owned();
-        unfit.push(Unfit {
-            file: auditor,
-            what,
-            remedy: "name the auditor: levee enrol auditor SITE".to_owned(),
-        });
+        let remedy = "name the auditor: levee enrol auditor SITE".to_owned();
+        unfit.push(Unfit { file: auditor, what, remedy });
     }
     let mut warnings = Vec::new();
     if let Some(keys) = Part::server().keys_elsewhere(state) {
@@ -229,6 +218,12 @@ pub fn whole(site: &Site, state: &Path) -> (Vec<Unfit>, Vec<String>) {
         }
     }
     (unfit, warnings)
+}
+
+/// Files that are not there.
+fn unfit_of(lost: NotWhole) -> Unfit {
+    let file = lost.missing.first().cloned().unwrap_or_default();
+    Unfit { file, what: lost.to_string(), remedy: lost.remedy }
 }
 
 /// Whether the first certificate of a text is signed by the first of another. What cannot be read is told elsewhere.

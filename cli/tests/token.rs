@@ -359,7 +359,7 @@ fn an_authority_in_a_token_signs_for_all_and_no_file_has_its_key() {
         &["enrol", "all", SITE, "--token", &other],
         "",
         &[],
-        "levee enrol rotate SITE authority --token",
+        "levee enrol rotate conf/small/site.toml authority --token",
     );
     assert_eq!(place.keys("other"), "");
     // The PIN is asked for where no file has it.

@@ -50,7 +50,7 @@ impl Enroller<'_> {
     pub(super) fn layer_host(&self, facts: &Facts, host: &HostFacts) -> Result<Written, EnrolError> {
         let bundle = format!("hosts/{}", host.name);
         let has_one = facts.layer_port.is_none() || !host.layered;
-        if has_one || self.has(&Part::layer_end(&format!("{bundle}/layer"), &format!(" {}", host.name)))? {
+        if has_one || self.has(&Part::layer_of(host.name.as_str()))? {
             return Ok(Vec::new());
         }
         let (authority, issuer) = self.layer_issuer()?;

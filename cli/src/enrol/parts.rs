@@ -13,6 +13,8 @@ pub struct Part {
     public: &'static [&'static str],
     /// What makes them anew.
     remedy: String,
+    /// Of an authority: copies of its certificate, which whoever it has signed for has.
+    copies: &'static [&'static str],
 }
 
 /// What there is of a part.
@@ -50,13 +52,16 @@ impl Part {
     /// The authority of the site.
     pub fn authority() -> Self {
         let remedy = "a bundle's authority.pem is a copy of ca.pem; else make the whole site anew: levee enrol all SITE --force";
-        Self::new("authority", &["ca.key|ca.uri"], &["ca.pem"], remedy)
+        let part = Self::new("authority", &["ca.key|ca.uri"], &["ca.pem"], remedy);
+        Self { copies: &["server/authority.pem"], ..part }
     }
 
     /// The authority for etcd and its clients.
     pub fn federation_authority() -> Self {
         let remedy = "server/federation-authority.pem is a copy of federation-ca.pem; else make the whole site anew: levee enrol all SITE --force";
-        Self::new("authority", &["federation-ca.key|federation-ca.uri"], &["federation-ca.pem"], remedy)
+        let part =
+            Self::new("authority", &["federation-ca.key|federation-ca.uri"], &["federation-ca.pem"], remedy);
+        Self { copies: &["server/federation-authority.pem"], ..part }
     }
 
     /// etcd's own.
@@ -71,7 +76,7 @@ impl Part {
 
     /// The server's.
     pub fn server() -> Self {
-        let remedy = "make the server's keys anew: levee enrol server SITE --force (the audit log goes on under the new one)";
+        let remedy = "make the server's keys anew: levee enrol server SITE --force";
         // `audit.pub` is made where the keys are used, as they are.
         let keys = &["tls.key", "ike.key", "audit.key", "audit.pub"];
         Self::new("server", keys, &["chain.pem", "ike-chain.pem", "authority.pem"], remedy)
@@ -95,7 +100,8 @@ impl Part {
     /// The second tunnel's authority.
     pub fn layer_authority() -> Self {
         let remedy = "layer/authority.pem is a copy of ca.pem; else make the whole site anew: levee enrol all SITE --force";
-        Self::new("layer/authority", &["ca.key"], &["ca.pem"], remedy)
+        let part = Self::new("layer/authority", &["ca.key"], &["ca.pem"], remedy);
+        Self { copies: &["layer/authority.pem", "gateway/layer/authority.pem"], ..part }
     }
 
     /// An end of the second tunnel.
@@ -104,13 +110,41 @@ impl Part {
         Self::new(directory, &["layer.key"], &["chain.pem", "authority.pem"], &remedy)
     }
 
+    /// All that a site has: of several servers, of a second tunnel whose end at the server lies there, and of these hosts, of which some have
+    /// two layers.
+    pub fn all<'a>(
+        is_federated: bool,
+        layer: Option<&str>,
+        hosts: impl Iterator<Item = (&'a str, bool)>,
+    ) -> Vec<Self> {
+        let mut all = vec![Self::authority(), Self::server()];
+        if is_federated {
+            all.extend([Self::federation_authority(), Self::federation_client(), Self::etcd()]);
+        }
+        if let Some(end) = layer {
+            all.extend([Self::layer_authority(), Self::layer_end(end, "")]);
+        }
+        for (name, is_layered) in hosts {
+            all.push(Self::host(name));
+            if is_layered && layer.is_some() {
+                all.push(Self::layer_of(name));
+            }
+        }
+        all
+    }
+
+    /// A host's end of the second tunnel.
+    pub fn layer_of(name: &str) -> Self {
+        Self::layer_end(&format!("hosts/{name}/layer"), &format!(" {name}"))
+    }
+
     fn new(
         directory: &str,
         private: &'static [&'static str],
         public: &'static [&'static str],
         remedy: &str,
     ) -> Self {
-        Self { directory: directory.to_owned(), private, public, remedy: remedy.to_owned() }
+        Self { directory: directory.to_owned(), private, public, remedy: remedy.to_owned(), copies: &[] }
     }
 
     /// What of it is there.
@@ -146,6 +180,15 @@ impl Part {
                 remedy: format!("put back what is missing, or {}", self.remedy),
             }),
         }
+    }
+
+    /// Of an authority that is not here: who has its certificate. Another in its place would be believed by nobody that the first has
+    /// signed for.
+    pub fn is_elsewhere(&self, state: &Path) -> Option<NotWhole> {
+        let there = self.copies.iter().map(|copy| state.join(copy)).find(|copy| copy.exists())?;
+        let missing = self.there(state).no_files;
+        let remedy = format!("put back what is missing, or {}", self.remedy);
+        (!missing.is_empty()).then_some(NotWhole { missing, there, remedy })
     }
 
     /// Its certificates' files.

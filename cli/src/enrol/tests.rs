@@ -407,6 +407,17 @@ fn no_key_is_replaced_because_another_file_is_not_there_and_what_is_missing_is_n
     }
     assert_eq!(all(), whole);
     assert_eq!(enroller.all(&facts).unwrap(), Written::new());
+    // An authority that has signed and is not here is followed by none of the same name.
+    for name in ["ca", "federation-ca"] {
+        let files = [format!("authority/{name}.key"), format!("authority/{name}.pem")];
+        let kept = files.each_ref().map(|file| std::fs::read(directory.path().join(file)).unwrap());
+        files.iter().for_each(|file| std::fs::remove_file(directory.path().join(file)).unwrap());
+        assert!(matches!(enroller.all(&facts), Err(EnrolError::NotWhole(_))), "{name}");
+        assert!(files.iter().all(|file| !directory.path().join(file).exists()), "{name}");
+        for (file, kept) in files.iter().zip(kept) {
+            std::fs::write(directory.path().join(file), kept).unwrap();
+        }
+    }
     // By force it is made anew, a whole part of it.
     std::fs::remove_file(directory.path().join("hosts/ws2/workstation.toml")).unwrap();
     let anew = Enroller { force: true, ..self::enroller(directory.path()) };
