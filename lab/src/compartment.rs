@@ -172,11 +172,18 @@ impl Compartment {
         self.ends.clone()
     }
 
-    /// The network of a labelled link's own interface, and whether every packet there has its label, where else none has; nothing, of a
-    /// single-level network.
-    pub(crate) fn wire(&self) -> Option<(PathBuf, bool)> {
-        let [_, other] = self.servers.as_slice() else { return None };
-        Some((other.up.run.join("labelled").join(EDGE), self.link == Link::Labelled))
+    /// The networks of the link's own interfaces ([`EDGE`]): those of the two ends, or, where packets have labels, of each server's side of the wires
+    /// that lead there.
+    pub(crate) fn link(&self) -> [PathBuf; 2] {
+        match self.servers.as_slice() {
+            [here, other] => [other, here].map(|s| s.up.run.join("labelled").join(EDGE)),
+            _ => self.ends(),
+        }
+    }
+
+    /// Whether every packet on the link has its label; else none has.
+    pub(crate) fn is_labelled(&self) -> bool {
+        self.link == Link::Labelled
     }
 
     /// Whether each of the two is a compartment's, with levee's packet filter.

@@ -237,6 +237,36 @@ fn streams_of_one_label_pass_whole_whoever_cuts_them_up_and_reach_no_other_label
 }
 
 #[test]
+fn segments_that_the_link_brings_alone_are_joined_before_a_compartment_looks_at_them() {
+    let link = Link::up();
+    let [one, other] = &link.hosts;
+    for host in &link.hosts {
+        ns::in_net(host.wire.ns(), || said("ethtool", &["-K", "ship0", "tso", "off"])).unwrap();
+    }
+    // What the link has brought, and what the compartment's kernel has received in either version.
+    let number = |text: &str, line: &str, at: usize| -> u64 {
+        let values = text.lines().rev().find_map(|found| found.trim_start().strip_prefix(line)).unwrap();
+        values.split_whitespace().nth(at).unwrap().parse().unwrap()
+    };
+    let brought = || {
+        let devices = ns::in_net(other.wire.ns(), || said("cat", &["/proc/self/net/dev"])).unwrap();
+        number(&devices, "ship0:", 1)
+    };
+    let received = || {
+        let of = |file: &str| other.at(1, || said("cat", &[file]));
+        number(&of("/proc/self/net/snmp"), "Ip:", 2) + number(&of("/proc/self/net/snmp6"), "Ip6InReceives", 0)
+    };
+    for version in 0..2 {
+        let before = (brought(), received());
+        echoed(one, other, 1, other.addresses[version]);
+        let (brought, received) = (brought() - before.0, received() - before.1);
+        assert!(brought > STREAM as u64 / 1_500, "version {version}: {brought}");
+        assert!(received < brought / 2, "version {version}: {received} of {brought}");
+    }
+    assert_eq!((one.refused(), other.refused()), (vec![], vec![]));
+}
+
+#[test]
 fn datagrams_pass_in_fragments_and_errors_come_back_at_the_label() {
     let link = Link::up();
     let [one, other] = &link.hosts;

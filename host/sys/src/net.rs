@@ -23,6 +23,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::error::Step;
+use crate::tun::check;
 use crate::{Error, Result, ns};
 
 /// Longest interface name, in bytes (`IFNAMSIZ` less the NUL).
@@ -41,6 +42,10 @@ const DIRECT_ACTION: u32 = 1;
 /// The first priority there is, and `ETH_P_ALL`.
 const FIRST: u32 = 1;
 const ALL_PROTOCOLS: u16 = 3;
+
+/// Segments that arrive are joined; super-segments are taken (linux/ethtool.h).
+const ETHTOOL_SGRO: u32 = 0x2c;
+const ETHTOOL_STSO: u32 = 0x1f;
 
 /// Where a program sees packets of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +75,18 @@ pub struct Link {
     pub mtu: u32,
     /// The group that it was put in; 0 if in none.
     pub group: u32,
+    /// Ethernet address; 0 if it has none.
+    pub address: [u8; 6],
+}
+
+/// What an interface may leave to others, or do for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offload {
+    /// Segments that arrive are joined before the stack sees them (GRO). One end of a pair does so with what its other end sends, where that takes no
+    /// super-segments (veth.c, `veth_skb_is_eligible_for_gro`).
+    Joined,
+    /// The stack may hand it super-segments of TCP (TSO). Else the kernel cuts them up.
+    SuperSegments,
 }
 
 impl Net {
@@ -148,6 +165,29 @@ impl Net {
         message.header.flags = LinkFlags::Noarp;
         self.exchange(RouteNetlinkMessage::SetLink(message), NLM_F_REQUEST | NLM_F_ACK)
             .step(|| format!("take address resolution from {name}"))?;
+        Ok(())
+    }
+
+    /// Switches an offload of `name`.
+    pub fn set_offload(&mut self, name: &str, offload: Offload, is_on: bool) -> Result<()> {
+        let step = || format!("switch an offload of {name}");
+        check_name(name)?;
+        let command = match offload {
+            Offload::Joined => ETHTOOL_SGRO,
+            Offload::SuperSegments => ETHTOOL_STSO,
+        };
+        let mut value = [command, is_on.into()];
+        let mut request = libc::ifreq {
+            ifr_name: [0; libc::IFNAMSIZ],
+            ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_data: value.as_mut_ptr().cast() },
+        };
+        for (to, &from) in request.ifr_name.iter_mut().zip(name.as_bytes()) {
+            *to = from as libc::c_char;
+        }
+        // SAFETY: SIOCETHTOOL with these commands reads one `struct ifreq`, and one `struct ethtool_value` (two `u32`) where that points to; both are
+        // initialised and outlive the call. The name is shorter than its field, so that a NUL ends it.
+        check(unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })
+            .step(step)?;
         Ok(())
     }
 
@@ -440,12 +480,16 @@ impl Link {
             up: message.header.flags.contains(LinkFlags::Up),
             mtu: 0,
             group: 0,
+            address: [0; 6],
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Group(group) => link.group = *group,
+                LinkAttribute::Address(octets) => {
+                    link.address = octets.as_slice().try_into().unwrap_or_default();
+                }
                 _ => {}
             }
         }

@@ -199,7 +199,7 @@ fn accepted(fd: BorrowedFd<'_>, most: Offload) -> io::Result<Offload> {
     Err(last)
 }
 
-fn check(result: libc::c_int) -> io::Result<()> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

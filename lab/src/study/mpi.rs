@@ -102,18 +102,19 @@ impl Mpi {
     }
 }
 
-/// What a run of the ring's packets carry on the link: so many with an option of CIPSO, and so many without. `wire` is the network of a labelled link's
-/// interface, and whether all there are to carry one; else none does.
+/// What a run of the ring's packets carry on the link: so many with an option of CIPSO, and so many without. `link` is the network of its own
+/// interface; all there are to carry one, or none.
 ///
 /// # Errors
 /// When the link is not as its arm says.
 pub(super) fn seen(
     mpi: &Mpi,
     ends: &[End; 2],
-    wire: Option<(&Path, bool)>,
+    link: &Path,
+    is_labelled: bool,
 ) -> io::Result<[(String, f64); 2]> {
     let near = &ends[0];
-    let at = format!("--net={}", text(wire.map_or(&near.netns, |(net, _)| net)));
+    let at = format!("--net={}", text(link));
     let file = mpi.at("capture");
     let mut capture = Command::new("nsenter");
     // It writes what it has when it ends, and says when it listens.
@@ -148,7 +149,7 @@ pub(super) fn seen(
         Ok(tool("tcpdump", &["-n", "-r", &file, filter])?.lines().count() as f64)
     };
     let (with, all) = (count("ip[0] & 15 > 5 and ip[20] = 134")?, count("ip")?);
-    let is_so = all > 0.0 && with == if wire.is_some_and(|(_, is_labelled)| is_labelled) { all } else { 0.0 };
+    let is_so = all > 0.0 && with == if is_labelled { all } else { 0.0 };
     if !is_so {
         return Err(io::Error::other(format!("of {all} packets {with} carry a label; tcpdump: {said}")));
     }

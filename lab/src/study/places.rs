@@ -255,12 +255,12 @@ impl Plain {
 /// The row of a stream in which each packet goes alone.
 const ALONE: &str = "link-packets";
 
-/// Devices at both ends that make no super-segments (TSO), until it is dropped.
+/// Interfaces at both ends of a link that take no super-segments (TSO), as many network cards do not, until it is dropped.
 struct Alone<'a>(&'a [End; 2]);
 
 impl Alone<'_> {
-    fn make(ends: &[End; 2]) -> io::Result<Alone<'_>> {
-        let alone = Alone(ends);
+    fn make(link: &[End; 2]) -> io::Result<Alone<'_>> {
+        let alone = Alone(link);
         alone.together("off").map(|()| alone)
     }
 
@@ -419,6 +419,17 @@ impl Places {
         measured
     }
 
+    /// The link's own interfaces, as [`Places::ends`] has its ends: on a labelled network there are levee's wires between the two.
+    fn interfaces(&self, arm: &str) -> io::Result<[End; 2]> {
+        let mut ends = self.ends(arm)?;
+        if let Some(c) = self.compartments.get(arm) {
+            for (end, netns) in ends.iter_mut().zip(c.link()) {
+                end.netns = netns;
+            }
+        }
+        Ok(ends)
+    }
+
     /// A new connection over an arm's link.
     fn connect(&self, arm: &str) -> io::Result<TcpStream> {
         match (&self.plain, self.compartments.get(arm)) {
@@ -434,7 +445,7 @@ impl Places {
         // The program stays on the last processor, and who asks is beside it: to wake another one costs more than a link does.
         let cpu = processors() - 1;
         let (row, job) = (row.to_owned(), format!("{}\n", words(row, seconds, last())));
-        let [near, _] = self.ends(arm)?;
+        let [near, _] = self.interfaces(arm)?;
         let before = mpi::passed(&near)?;
         let asked = thread::spawn(move || stay_on(cpu).and_then(|()| link(stream, &row, &job, seconds)));
         let mut measured = asked.join().map_err(|_| io::Error::other("the link's client failed"))??;
@@ -569,16 +580,16 @@ impl Stand for Places {
             }
             let ends = self.ends(arm)?;
             // A capture costs the processor: it has a run of its own.
-            let wire = self.compartments.get(arm).and_then(Compartment::wire);
-            let seen =
-                mpi::seen(mpi, &ends, wire.as_ref().map(|(net, labelled)| (net.as_path(), *labelled)))?;
+            let is_labelled = self.compartments.get(arm).is_some_and(Compartment::is_labelled);
+            let [near, _] = self.interfaces(arm)?;
+            let seen = mpi::seen(mpi, &ends, &near.netns, is_labelled)?;
             let mut measured = mpi.measure(&ends, row, seconds)?;
             measured.counted.extend(seen);
             return Ok(measured);
         }
         if row == ALONE {
-            let ends = self.ends(arm)?;
-            let _packets = Alone::make(&ends)?;
+            let link = self.interfaces(arm)?;
+            let _packets = Alone::make(&link)?;
             return self.over_link(arm, "link-stream", seconds);
         }
         if row.starts_with("link-") {

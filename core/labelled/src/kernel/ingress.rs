@@ -167,7 +167,8 @@ fn deliver(program: &mut Program) {
     asm.set(Alu::Move, HEADER_LENGTH, HEAD);
     program.write(HEAD);
     size(program);
-    redirect(program);
+    program.asm.load(Size::Octet, 1, FRAME, HEADER + 9);
+    redirect(program, NAME);
 }
 
 /// An error that says what size passes says it of packets with their label.

@@ -49,6 +49,8 @@ pub enum Map {
     Unlabelled = 7,
     /// As `Unlabelled`, for IPv6 ([`SIX_PREFIX`] octets).
     SixUnlabelled = 8,
+    /// Hash: a wire (the interface's index, `u32`) → what is counted of the segments that go there (`u32`), 0 at first.
+    Aggregates = 9,
 }
 
 /// What a link carries beside labelled packets of IPv4.

@@ -371,7 +371,8 @@ fn reason(program: &mut Program, domain: &Domain) {
 fn deliver(program: &mut Program) {
     shorten(program);
     size(program);
-    steps::redirect(program);
+    program.asm.load(Size::Double, 1, FRAME, NEXT);
+    steps::redirect(program, FRAGMENT);
 }
 
 /// An error that says what size passes says it of packets with their label.

@@ -22,6 +22,7 @@ pub struct LinkPrograms {
     six: Option<Tables>,
     arrived: Map,
     left: Map,
+    aggregates: Map,
     unlabelled: Vec<(IpNet, Label)>,
     /// Prefixes of IPv4 and of IPv6.
     prefixes: [Map; 2],
@@ -71,6 +72,7 @@ impl LinkPrograms {
             six: six.then(six_tables).transpose()?,
             arrived: drops()?,
             left: drops()?,
+            aggregates: Map::new(MapKind::Hash, 4, 4, labels.max(1))?,
             unlabelled: unlabelled.to_vec(),
             prefixes: [prefixes(PREFIX)?, prefixes(SIX_PREFIX)?],
         };
@@ -111,6 +113,7 @@ impl LinkPrograms {
         let option = cipso::encode(&self.domain, label).map_err(unsayable)?;
         let entry = kernel::written(&option).ok_or_else(too_long)?;
         self.four.options.set(&mark.to_ne_bytes(), &entry)?;
+        self.aggregates.set(&wire.to_ne_bytes(), &[0; 4])?;
         let mut cost = option.len().next_multiple_of(4);
         if let Some(six) = &self.six {
             for option in calipso::spellings(&self.domain, label).map_err(unsayable)? {
@@ -160,7 +163,7 @@ impl LinkPrograms {
         let tables = [&self.four, self.six.as_ref().unwrap_or(&self.four)];
         let [(labels, datagrams, options), (six_labels, six_datagrams, six_options)] =
             tables.map(|Tables { labels, datagrams, options }| (labels, datagrams, options));
-        let six = [six_labels, six_datagrams, six_options, four, six_prefixes];
+        let six = [six_labels, six_datagrams, six_options, four, six_prefixes, &self.aggregates];
         let maps = [&[labels, datagrams, drops, options][..], &six].concat();
         LoadedProgram::load(&program, &maps)
     }

@@ -8,15 +8,13 @@ use crate::compartment::set;
 use crate::edges::Edge;
 use crate::pinned::{self, Pinned};
 use levee_policy::{Domain, Label};
-use levee_sys::net::{Hook, Net};
+use levee_sys::net::{Hook, Link, Net, Offload};
 use levee_sys::{Error, Result};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 /// What the names of wires' outer ends begin with. No interface of the host's that is given to a network may.
 const WIRE: &str = "levee";
-/// The Ethernet address of both ends: nobody else is on a wire. Locally administered.
-const ADDRESS: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
 
 /// Settings of the namespace, under `/proc/sys/net`.
 const SETTINGS: [(&str, &str); 4] = [
@@ -34,9 +32,9 @@ const SIX_SETTINGS: [(&str, &str); 4] =
 /// A labelled network.
 #[derive(Debug)]
 pub struct LabelledWire {
-    interface: String,
+    /// Its interface, whose name the compartments' ends have, too.
+    link: Link,
     place: Pinned,
-    mtu: u32,
     with_six: bool,
     labels: u32,
     programs: LinkPrograms,
@@ -68,9 +66,7 @@ impl LabelledWire {
         let place = Pinned::open(pins.join(interface))?;
         let with_six = edge.addresses.iter().any(|address| address.addr().is_ipv6());
         match Self::prepare(edge, &place, domain, labels, with_six, outer) {
-            Ok((mtu, programs)) => {
-                Ok(Self { interface: interface.to_owned(), place, mtu, with_six, labels: 0, programs })
-            }
+            Ok((link, programs)) => Ok(Self { link, place, with_six, labels: 0, programs }),
             Err(e) => {
                 place.release(outer)?;
                 Err(e)
@@ -85,7 +81,7 @@ impl LabelledWire {
         labels: u32,
         with_six: bool,
         outer: BorrowedFd<'_>,
-    ) -> Result<(u32, LinkPrograms)> {
+    ) -> Result<(Link, LinkPrograms)> {
         let interface = edge.interface.as_str();
         set(place.ns(), &SETTINGS)?;
         place.take(outer, interface, &"its labels")?;
@@ -101,7 +97,7 @@ impl LabelledWire {
                 &SIX_SETTINGS.map(|(name, value)| (format!("ipv6/conf/{interface}/{name}"), value)),
             )?;
         }
-        Ok((link.mtu, programs))
+        Ok((link, programs))
     }
 
     /// Lays the wire to the compartment of a label, whose namespace is `to`. Its end there has the interface's name, and is down.
@@ -113,19 +109,22 @@ impl LabelledWire {
         let mark = self.labels.saturating_add(1);
         let outer = format!("{WIRE}w{mark}");
         let (mut here, mut there) = (self.place.net()?, Net::in_ns(to)?);
-        here.add_veth(&outer, &self.interface, Some(to))?;
+        here.add_veth(&outer, &self.link.name, Some(to))?;
         let cost = self.programs.add(label, mark, here.index(&outer)?)?;
-        if self.with_six && self.mtu.saturating_sub(cost) < SHORTEST_SIX {
+        if self.with_six && self.link.mtu.saturating_sub(cost) < SHORTEST_SIX {
             let why = format!(
                 "a packet of {} octets has room for {} beside a label, and IPv6 needs {SHORTEST_SIX}: raise the interface's MTU",
-                self.mtu,
-                self.mtu.saturating_sub(cost)
+                self.link.mtu,
+                self.link.mtu.saturating_sub(cost)
             );
-            return Err(Error::invalid(format!("carry IPv6 with labels at {}", self.interface), why));
+            return Err(Error::invalid(format!("carry IPv6 with labels at {}", self.link.name), why));
         }
-        here.make_wire(&outer, ADDRESS)?;
-        there.make_wire(&self.interface, ADDRESS)?;
-        there.set_mtu(&self.interface, self.mtu.saturating_sub(cost))?;
+        // Nobody else is on a wire: what the link delivers is for its ends as it is.
+        here.make_wire(&outer, self.link.address)?;
+        there.make_wire(&self.link.name, self.link.address)?;
+        there.set_offload(&self.link.name, Offload::Joined, true)?;
+        here.set_offload(&outer, Offload::SuperSegments, false)?;
+        there.set_mtu(&self.link.name, self.link.mtu.saturating_sub(cost))?;
         here.add_program_hooks(&outer)?;
         here.add_program(&outer, Hook::From, self.programs.compartment(mark)?.as_fd())?;
         here.set_up(&outer)?;
@@ -138,7 +137,7 @@ impl LabelledWire {
     /// # Errors
     /// The kernel's.
     pub fn raise(&self, edge: &Edge) -> Result<()> {
-        pinned::raise(&mut self.place.net()?, &self.interface, &edge.addresses)
+        pinned::raise(&mut self.place.net()?, &self.link.name, &edge.addresses)
     }
 
     /// The namespace that the interface is in.
@@ -148,14 +147,14 @@ impl LabelledWire {
 
     /// The interface's name.
     pub fn interface(&self) -> &str {
-        &self.interface
+        &self.link.name
     }
 
     /// What the programs dropped, for operators.
     pub fn counters(&self) -> Result<Vec<(String, u64)>> {
         let named = |Dropped { arrived, reason, packets }| {
             let way = if arrived { "from" } else { "to" };
-            (format!("dropped {way} {}: {}", self.interface, reason.as_str()), packets)
+            (format!("dropped {way} {}: {}", self.link.name, reason.as_str()), packets)
         };
         Ok(self.programs.dropped()?.into_iter().map(named).collect())
     }
