@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calls;
+pub mod capture;
 pub mod channel;
 pub mod crowd;
 mod done;

@@ -1,81 +1,16 @@
 //! A label whose packets go in AGGFRAG payloads (RFC 9347), asked for by the site and agreed by IKEv2.
 
+use levee_system::capture::{Capture, Seen};
+use levee_system::senders::now;
 use levee_system::{World, eventually};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
 const PAGE: &str = "http://www.harbour.example/";
 const LABEL: &str = "SECRET//NATO,MED";
 /// Octets of an ESP packet: what one with an inner packet of 1,400 has.
 const PACKET: u64 = 1_436;
-
-/// What ws1's link carries to and from the server's vaults.
-struct Capture(Child);
-
-impl Capture {
-    fn start(world: &World, to: &Path) -> Self {
-        let tcpdump = Command::new("nsenter")
-            .arg(format!("--net=/run/netns/{}", world.namespace("ws1")))
-            .args([
-                "tcpdump",
-                "-i",
-                "outer",
-                "-n",
-                "-l",
-                "-Z",
-                "root",
-                "-e",
-                "-tt",
-                "--immediate-mode",
-                "-s",
-                "60",
-            ])
-            // ESP in UDP alone: the first word is no non-ESP marker.
-            .args(["udp and host 10.77.0.1 and port 4500 and udp[8:4] != 0"])
-            .stdin(Stdio::null())
-            .stdout(File::create(to).expect("a file for the capture"))
-            .stderr(Stdio::null())
-            .spawn();
-        Self(tcpdump.expect("start tcpdump (scripts/need test installs it)"))
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An ESP packet on the wire.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// Seconds since 1970.
-    at: f64,
-    /// Towards the server.
-    up: bool,
-    /// Octets, from the SPI to the tag.
-    length: u64,
-}
-
-impl Seen {
-    /// From "1700000000.000000 MAC > MAC, ethertype IPv4 (0x0800), length 1478: 10.77.0.11.… > 10.77.0.1.4500: …".
-    fn read(line: &str) -> Option<Self> {
-        let at = line.split(' ').next()?.parse().ok()?;
-        let (frame, ends) = line.split(", length ").nth(1)?.split_once(": ")?;
-        let up = ends.split(" > ").nth(1)?.starts_with("10.77.0.1.");
-        // With Ethernet's header, IPv4's and UDP's.
-        Some(Self { at, up, length: frame.parse::<u64>().ok()?.checked_sub(14 + 20 + 8)? })
-    }
-
-    fn all(wire: &PathBuf) -> Vec<Self> {
-        std::fs::read_to_string(wire).expect("the capture").lines().filter_map(Self::read).collect()
-    }
-}
 
 /// A file of so many bytes goes to the label's own store and comes back the same.
 fn there_and_back(bytes: u32) -> String {
@@ -101,7 +36,7 @@ fn large_inner_packets_go_through_outer_ones_of_the_usual_size_where_the_site_sa
     assert!(mtu("ws1").contains("mtu 9000") && mtu("ws2").contains("mtu 1400"));
 
     let wire = world.path("wire");
-    let capture = Capture::start(&world, &wire);
+    let capture = Capture::start(&world, "ws1", &wire);
     let there_and_back = there_and_back(3_000_000);
     // Until the capture has begun.
     eventually(Duration::from_secs(60), "packets are seen on the wire", || {
@@ -129,10 +64,6 @@ fn large_inner_packets_go_through_outer_ones_of_the_usual_size_where_the_site_sa
     assert!(longest("CONFIDENTIAL//MED") < 1_401.0);
 }
 
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs_f64()
-}
-
 #[test]
 fn at_a_constant_rate_the_wire_tells_nobody_whether_files_go_to_and_fro_or_nothing_does() {
     const RATE: f64 = 200.0;
@@ -147,7 +78,7 @@ fn at_a_constant_rate_the_wire_tells_nobody_whether_files_go_to_and_fro_or_nothi
     // The service starts with its first connection.
     world.run("ws1", &["sh", "-c", &there_and_back(1_000)]).ok();
     let wire = world.path("wire");
-    let capture = Capture::start(&world, &wire);
+    let capture = Capture::start(&world, "ws1", &wire);
     eventually(Duration::from_secs(60), "packets are seen on the wire, though nothing is sent", || {
         Seen::all(&wire).len() > 20
     });

@@ -1,7 +1,7 @@
 //! How long changes of posture take while every session carries traffic, and whether a packet is lost.
 //!
-//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves|stacks|workers|aggfrag]]]` (after `cargo build --workspace --bins`), as root. Server and
-//! workstations are on this host, so all have its processors. Ctrl-C ends it early, with what was measured. Prints the table of docs/reports/postures.md.
+//! `cargo run -p levee-system --bin posture-times -- [SESSIONS [CHANGES [curves|stacks|workers|aggfrag|services]]]` (after `cargo build --workspace --bins`), as root.
+//! With `services` it is how soon nothing passes any more of what a posture has off. Server and workstations are on this host, so all have its processors. Ctrl-C ends it early, with what was measured. Prints the table of docs/reports/postures.md.
 #![forbid(unsafe_code)]
 
 use levee_system::{World, text};
@@ -52,6 +52,12 @@ const AGGFRAG: Kind = Kind {
     tables: "[[posture]]\nname = \"siege\"\naggfrag = true\nfollow = \"20s\"\n",
     names: ["siege", "default"],
     says: "AGGFRAG payloads and a packet in each",
+};
+/// Nothing is served.
+const OFF: Kind = Kind {
+    tables: "[[posture]]\nname = \"siege\"\nservices = []\n",
+    names: ["siege", "default"],
+    says: "no service and all",
 };
 const SESSIONS: usize = 6;
 const CHANGES: usize = 200;
@@ -183,6 +189,45 @@ while ends is None or time.monotonic()<ends:
 print(json.dumps({"sent":sent,"datagrams":d.told(until),"stream":t.told(until)}))
 "#;
 
+/// Sends a datagram and a piece of a stream every 5 ms until its input ends, and prints between which two answers there was a silence of more
+/// than 50 ms (CLOCK_MONOTONIC, in seconds). A stream that is silent for 100 ms is begun anew.
+const LISTENER: &str = r#"
+import json,select,socket,sys,time
+EVERY,SILENT=.005,.05
+udp=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); udp.connect(("10.80.0.1",7001)); udp.setblocking(False)
+class Flow:
+    def __init__(self): self.last,self.silences=time.monotonic(),[]
+    def came(self):
+        now=time.monotonic()
+        if now-self.last>SILENT: self.silences.append((self.last,now))
+        self.last=now
+datagrams,stream=Flow(),Flow()
+def begin():
+    global tcp,begun
+    tcp,begun=socket.socket(),time.monotonic(); tcp.setblocking(False); tcp.setsockopt(6,1,1); tcp.connect_ex(("10.80.0.1",7002))
+begin()
+due=time.monotonic()
+while True:
+    ready,_,_=select.select([udp,tcp,sys.stdin],[],[],max(0,due-time.monotonic()))
+    if sys.stdin in ready: break
+    if udp in ready:
+        try: udp.recv(2048); datagrams.came()
+        except OSError: pass
+    if tcp in ready:
+        try: got=tcp.recv(65536)
+        except OSError: got=b""
+        if got: stream.came()
+        else: tcp.close(); time.sleep(.005); begin()
+    now=time.monotonic()
+    if now>max(stream.last,begun)+.1: tcp.close(); begin()
+    if due<=now:
+        for s in (udp,tcp):
+            try: s.send(bytes(16))
+            except OSError: pass
+        due=max(due+EVERY,now)
+print(json.dumps({"datagrams":datagrams.silences,"stream":stream.silences}))
+"#;
+
 /// What came back of what sessions sent.
 #[derive(Debug, Default)]
 struct Carried {
@@ -241,6 +286,118 @@ fn carried(world: &World, sessions: usize, during: impl FnOnce()) -> Carried {
     all
 }
 
+/// One change that has every service off, and the change back (CLOCK_MONOTONIC, in seconds).
+struct Off {
+    asked: f64,
+    acknowledged: f64,
+    back: f64,
+}
+
+/// Seconds since the host was started, as programs in compartments count them.
+fn now() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// What became of flows that a posture has off.
+#[derive(Default)]
+struct Bound {
+    /// Their last answers, in ms after the command's start.
+    ends: Vec<f64>,
+    /// Of these, after its end.
+    late: usize,
+    went_on: usize,
+    /// They had not come again since the change before.
+    absent: usize,
+}
+
+impl Bound {
+    /// Of each session's silences, from one answer to the next.
+    fn of(sessions: &[Vec<(f64, f64)>], rounds: &[Off]) -> Bound {
+        let mut bound = Bound::default();
+        for silences in sessions {
+            for Off { asked, acknowledged, back } in rounds {
+                match silences.iter().find(|(last, next)| last < back && next > back) {
+                    None => bound.went_on += 1,
+                    Some((last, _)) if *last < asked - 0.05 => bound.absent += 1,
+                    Some((last, _)) => {
+                        bound.ends.push((last - asked) * 1e3);
+                        bound.late += usize::from(last > acknowledged);
+                    }
+                }
+            }
+        }
+        bound.ends.sort_by(f64::total_cmp);
+        bound
+    }
+}
+
+/// How long flows that a posture has off have gone on, since the command that sets it was begun.
+fn narrowing(
+    world: &World,
+    sessions: usize,
+    changes: usize,
+    set: &dyn Fn(&str) -> bool,
+    is_over: &dyn Fn() -> bool,
+) {
+    let client = |number: usize| {
+        let mut client = world.inside(&format!("ws{number}"), &["/usr/bin/python3", "-c", LISTENER]);
+        client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program that sends")
+    };
+    let mut clients: Vec<_> = (1..=sessions).map(client).collect();
+    std::thread::sleep(SETTLES);
+    let mut rounds = Vec::new();
+    while rounds.len() < changes && !is_over() {
+        let asked = now();
+        assert!(set("siege"), "it is acknowledged");
+        let acknowledged = now();
+        std::thread::sleep(Duration::from_millis(150));
+        let back = now();
+        assert!(set("default"), "it is acknowledged");
+        // A stream that is begun anew has come by then.
+        std::thread::sleep(Duration::from_millis(400));
+        rounds.push(Off { asked, acknowledged, back });
+    }
+    clients.iter_mut().for_each(|client| drop(client.stdin.take()));
+    let told: Vec<Value> = clients
+        .into_iter()
+        .map(|client| client.wait_with_output().expect("what it says").stdout)
+        .map(|said| serde_json::from_slice(&said).expect("JSON"))
+        .collect();
+    let flows = ["datagrams", "stream"].map(|flow| {
+        let silences = |said: &Value| serde_json::from_value(said[flow].clone()).expect("pairs of numbers");
+        Bound::of(&told.iter().map(silences).collect::<Vec<_>>(), &rounds)
+    });
+    println!(
+        "{sessions} sessions, each with a datagram and a piece of a stream every 5 ms; {} changes\n",
+        rounds.len()
+    );
+    println!("| of each session and change | datagrams | streams |\n|---|---|---|");
+    let row = |what: &str, of: &dyn Fn(&Bound) -> String| {
+        println!("| {what} | {} | {} |", of(&flows[0]), of(&flows[1]));
+    };
+    row("measured", &|bound| bound.ends.len().to_string());
+    row("last answer after the command's start, ms: median, 99 and 99.9 of 100, most", &|bound| {
+        [0.5, 0.99, 0.999, 1.0].map(|share| format!("{:.0}", quantile(&bound.ends, share))).join(", ")
+    });
+    row("after the command's end", &|bound| bound.late.to_string());
+    row("went on", &|bound| bound.went_on.to_string());
+    row("were not there", &|bound| bound.absent.to_string());
+    let mut took: Vec<f64> = rounds.iter().map(|round| (round.acknowledged - round.asked) * 1e3).collect();
+    took.sort_by(f64::total_cmp);
+    println!(
+        "\nThe command took {:.0} ms (median; {:.0} at most).",
+        quantile(&took, 0.5),
+        quantile(&took, 1.0)
+    );
+}
+
+/// Of sorted values.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len().saturating_sub(1) as f64 * share).round() as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
+}
+
 fn main() {
     levee_system::ends_what_it_started();
     // What was measured until then is told, and what was started ends.
@@ -258,7 +415,8 @@ fn main() {
         Some("stacks") => STACKS,
         Some("workers") => WORKERS,
         Some("aggfrag") => AGGFRAG,
-        Some(other) => panic!("`curves`, `stacks`, `workers`, `aggfrag`, or nothing: {other}"),
+        Some("services") => OFF,
+        Some(other) => panic!("`curves`, `stacks`, `workers`, `aggfrag`, `services`, or nothing: {other}"),
     };
     let names: Vec<String> = (1..=sessions).map(|n| format!("ws{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -267,8 +425,12 @@ fn main() {
         world.login(name, &format!("p{number}")).ok();
         world.level(name, label).ok();
     }
-    eprintln!("{sessions} sessions; {} s without a change, then {changes} changes", ALONE.as_secs());
     let run = text(&world.path("run"));
+    let set = |name: &str| world.levee(&["posture", "set", name, "--reason", "measured", "--run", &run]);
+    if kind.says == OFF.says {
+        return narrowing(&world, sessions, changes, &|name| set(name).status == 0, &is_over);
+    }
+    eprintln!("{sessions} sessions; {} s without a change, then {changes} changes", ALONE.as_secs());
     let mut waited = Duration::ZERO;
     let alone = carried(&world, sessions, || {
         let begun = Instant::now();
@@ -287,8 +449,7 @@ fn main() {
                 break;
             }
             let start = Instant::now();
-            let done = world.levee(&["posture", "set", name, "--reason", "measured", "--run", &run]);
-            let well = done.out.contains("no tunnel has keys from before");
+            let well = set(name).out.contains("no tunnel has keys from before");
             if well {
                 times.push(start.elapsed().as_secs_f64() * 1e3)
             } else {
@@ -303,10 +464,7 @@ fn main() {
     let drops_after = dropped(&world.status());
     let left = world.status()["session_count"].as_u64().unwrap_or(0);
     times.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        let place = ((times.len().saturating_sub(1)) as f64 * share).round() as usize;
-        times.get(place).copied().unwrap_or(f64::NAN)
-    };
+    let at = |share: f64| quantile(&times, share);
     println!("# Changes of posture under traffic\n");
     println!(
         "`cargo run -p levee-system --bin posture-times -- {sessions} {changes}`, all on one host: {sessions} sessions at {} labels, each \
