@@ -5,7 +5,7 @@ mod predicted;
 mod used;
 
 use self::predicted::{Forecast, SessionCost};
-use self::used::{Time, Traffic, seconds};
+use self::used::{Latency, Time, Traffic, seconds};
 use crate::output::table;
 use crate::usage;
 use levee_ipc::operator::{Priced, ServerStatus};
@@ -58,6 +58,8 @@ struct LabelCost {
     time: Time,
     #[serde(flatten)]
     traffic: Traffic,
+    #[serde(flatten)]
+    latency: Latency,
 }
 
 impl Ledger {
@@ -97,7 +99,8 @@ impl Ledger {
         }
         let mut sessions: BTreeMap<(String, String), Traffic> = BTreeMap::new();
         for (label, report) in &status.vaults {
-            labels.entry(label.to_string()).or_default().traffic = passed(report);
+            let of = labels.entry(label.to_string()).or_default();
+            (of.traffic, of.latency) = (passed(report), Latency::of(&report.held));
             for sa in &report.sas {
                 let sum = sessions.entry((label.to_string(), sa.session.to_string())).or_default();
                 sum.packets_in = sum.packets_in.saturating_add(sa.packets.0);
@@ -156,10 +159,19 @@ impl Ledger {
         let roles =
             table(&["LABEL", "ROLE", "SECONDS", "IN PROGRAMS", "IN THE KERNEL", "SHARE"], roles.collect());
         let labels = self.labels.iter().map(|(label, of)| {
-            std::iter::once(label.clone()).chain(cells(of.time)).chain(traffic(&of.traffic)).collect()
+            let of = cells(of.time).into_iter().chain(traffic(&of.traffic)).chain([of.latency.to_string()]);
+            std::iter::once(label.clone()).chain(of).collect()
         });
-        let heading =
-            ["LABEL", "SECONDS", "IN PROGRAMS", "IN THE KERNEL", "SHARE", "PACKETS IN/OUT", "OCTETS IN/OUT"];
+        let heading = [
+            "LABEL",
+            "SECONDS",
+            "IN PROGRAMS",
+            "IN THE KERNEL",
+            "SHARE",
+            "PACKETS IN/OUT",
+            "OCTETS IN/OUT",
+            "MICROSECONDS IN THE VAULT IN/OUT",
+        ];
         let labels = table(&heading, labels.collect());
         let sessions = self.sessions.iter().map(|session| {
             let who = [session.label.clone(), session.id.clone()].into_iter();
@@ -326,6 +338,8 @@ pub mod tests {
         assert_eq!(ledger.roles.len(), 4);
         assert_eq!(ledger.labels[label].time, Time { user_us: 70, system_us: 20 });
         assert_eq!(ledger.labels["PUBLIC"].time.sum(), 7);
+        // A mean of 12.6 µs; nothing has left.
+        assert_eq!(ledger.labels[label].latency.to_string(), "12.6/-");
         let SessionCost { traffic, .. } = &ledger.sessions[0];
         assert_eq!((traffic.packets_in, traffic.packets_out), (5, 6));
         assert_eq!((traffic.octets_in, traffic.octets_out), (500, 600));

@@ -612,6 +612,7 @@ pub mod tests {
                         bytes: (500, 600),
                     }],
                     sa_count: 1,
+                    held: [levee_ipc::vault::Held { packets: 4, nanoseconds: 50_400 }, Default::default()],
                 },
             )],
             counters: vec![("a wrong password".into(), 5)],

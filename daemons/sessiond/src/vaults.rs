@@ -283,12 +283,15 @@ fn add(sum: &mut Report, part: &Report) {
     let room = Report::ROWS.saturating_sub(sum.sas.len());
     sum.sas.extend(part.sas.iter().take(room).cloned());
     sum.sa_count = sum.sa_count.saturating_add(part.sa_count);
+    for (sum, part) in sum.held.iter_mut().zip(part.held) {
+        *sum = sum.and(part);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ipc::vault::{Carriage, Cipher, SaReport, SessionRecord};
+    use levee_ipc::vault::{Carriage, Cipher, Held, SaReport, SessionRecord};
 
     struct Pair {
         events: Events<Source>,
@@ -443,13 +446,15 @@ mod tests {
         let label = pair.label.clone();
         let report = || {
             let counters = vec![("packets in".to_owned(), 2)];
-            VaultToSessiond::Report(Report { counters, sas: Vec::new(), sa_count: 3 })
+            let held = [Held { packets: 2, nanoseconds: 500 }, Held::default()];
+            VaultToSessiond::Report(Report { counters, sas: Vec::new(), sa_count: 3, held })
         };
         assert!(pair.says(0, report()).is_none());
         pair.vaults.send(&label, || SessiondToVault::Report, || None);
         assert!(pair.says(0, report()).is_none());
         let Some(VaultToSessiond::Report(sum)) = pair.says(1, report()) else { panic!("no report") };
         assert_eq!((sum.counters, sum.sa_count), (vec![("packets in".to_owned(), 4)], 6));
+        assert_eq!(sum.held, [Held { packets: 4, nanoseconds: 1_000 }, Held::default()]);
         assert!(pair.says(0, VaultToSessiond::Pong(1)).is_none());
     }
 
@@ -496,7 +501,8 @@ mod tests {
                 packets: (0, 0),
                 bytes: (0, 0),
             };
-            VaultToSessiond::Report(Report { counters: Vec::new(), sas: vec![row; rows], sa_count: 3 })
+            let report = Report { sas: vec![row; rows], sa_count: 3, ..Report::default() };
+            VaultToSessiond::Report(report)
         };
         pair.vaults.send(&label, || SessiondToVault::Report, || None);
         assert!(pair.says(0, report(1)).is_none());

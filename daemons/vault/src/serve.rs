@@ -7,7 +7,7 @@ use levee_daemon::tunnel::{Ciphers, Peers, Socket};
 use levee_daemon::{Can, Events, Fatal, Order, TURN, Warden};
 use levee_esp::{Aead, Outer, Sad, Side, Spi};
 use levee_ipc::vault::{
-    KeyerToVault, Refusal, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
+    Held, KeyerToVault, Refusal, Report, SessionRecord, SessiondToVault, VaultToKeyer, VaultToSessiond,
 };
 use levee_ipc::warden::Place;
 use levee_ipc::warden::vault::VaultPart;
@@ -41,6 +41,8 @@ struct Vault {
     looks: u32,
     leases: Leases,
     ciphers: Ciphers,
+    /// How long packets have been here: in, and out.
+    held: [Held; 2],
 }
 
 /// Works until the warden says stop or is gone. An AEAD key is used as what the function makes of it.
@@ -65,6 +67,7 @@ pub fn serve(started: Started, aead: fn(Box<dyn Aead>) -> Box<dyn Aead>) -> Resu
         looks: 0,
         leases: Leases::default(),
         ciphers: Ciphers::default(),
+        held: Default::default(),
     };
     let mut ready = Ready { busy: true, ..Ready::default() };
     loop {
@@ -236,10 +239,15 @@ impl Vault {
 
     fn carry(&mut self, ready: &mut Ready) -> Result<(), Fatal> {
         let (now, before) = (self.now(), self.plane.moved);
+        let [came, left] = &mut self.held;
         for number in 0..self.plane.sockets().len() {
             if ready.sockets & (1 << number) != 0 {
                 ready.busy |= self.plane.turn_socket(now, number) == Turn::More;
             }
+        }
+        let middle = self.plane.moved;
+        if middle != before {
+            came.count(middle.wrapping_sub(before), self.began.elapsed().saturating_sub(now));
         }
         if ready.blocked.is_none() {
             ready.blocked = self.plane.send_rest(now).err();
@@ -258,7 +266,9 @@ impl Vault {
             self.peers.keyer.send(VaultToKeyer::Expiring { spi: spi.get(), session });
         }
         if self.plane.moved != before {
-            self.looking.came(now, self.now());
+            let done = self.began.elapsed();
+            left.count(self.plane.moved.wrapping_sub(middle), done.saturating_sub(now));
+            self.looking.came(now, done);
         } else if ready.looked {
             let offered = self.now();
             std::thread::yield_now();
@@ -317,6 +327,7 @@ impl Vault {
             counters: sad.counters.iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             sas: sad.pairs().take(Report::ROWS).map(convert::report).collect(),
             sa_count: sad.pair_count() as u64,
+            held: self.held,
         }
     }
 

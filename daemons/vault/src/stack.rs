@@ -99,6 +99,7 @@ impl tunnel::Stack for Stack {
                 counters: self.sad.counters.iter().map(|(name, value)| (name.to_owned(), value)).collect(),
                 sas: self.sad.pairs().take(Report::ROWS).map(convert::report).collect(),
                 sa_count: self.sad.pair_count() as u64,
+                held: Default::default(),
             }),
             ToStack::Check { .. } => return Err(Fatal::new("answer the gate", "this is the first stack")),
         })

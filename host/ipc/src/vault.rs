@@ -120,6 +120,34 @@ pub struct Report {
     pub sas: Vec<SaReport>,
     /// How many inbound security associations there are in all.
     pub sa_count: u64,
+    /// How long what has come in, and what has gone out, was here. Nothing where stacks must agree.
+    pub held: [Held; 2],
+}
+
+/// How long packets were in a vault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// How many. A super-segment is one, as the compartment hands it over.
+    pub packets: u64,
+    /// The sum of their times, in nanoseconds: of each the whole of the turn in which it was dealt with, which is the most that it can have been.
+    pub nanoseconds: u64,
+}
+
+impl Held {
+    /// So many more, each so long.
+    pub fn count(&mut self, packets: u64, each: Duration) {
+        let each = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
+        self.packets = self.packets.saturating_add(packets);
+        self.nanoseconds = self.nanoseconds.saturating_add(each.saturating_mul(packets));
+    }
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_add(other.packets),
+            nanoseconds: self.nanoseconds.saturating_add(other.nanoseconds),
+        }
+    }
 }
 
 impl Report {

@@ -75,6 +75,11 @@ fn the_ledger_is_what_the_kernel_says_and_a_labels_traffic_is_its_own() {
     assert!(grown(HIGH) > 200_000_000, "{}", grown(HIGH));
     assert!(grown(LOW) < 1_000_000, "{}", grown(LOW));
     assert!(time(&after["labels"][HIGH]) > time(&after["labels"][LOW]), "{after}");
+    // A packet is in its vault for some time, and no vault keeps it for a second.
+    for (label, way) in [(HIGH, "in"), (HIGH, "out"), (LOW, "in"), (LOW, "out")] {
+        let latency = after["labels"][label][format!("latency_{way}_ms")].as_f64().expect("milliseconds");
+        assert!(latency > 0.0 && latency < 1_000.0, "{label} {way}: {after}");
+    }
     let sessions = after["sessions"].as_array().expect("sessions");
     for label in [HIGH, LOW] {
         assert_eq!(sessions.iter().filter(|row| row["label"] == label).count(), 1, "{sessions:?}");
@@ -82,7 +87,10 @@ fn the_ledger_is_what_the_kernel_says_and_a_labels_traffic_is_its_own() {
     // In words as well.
     let run = text(&world.path("run"));
     let words = world.levee(&["status", "--cost", "--run", &run]).ok();
-    assert!(words.contains("by role") && words.contains(HIGH) && words.contains("services"), "{words}");
+    assert!(
+        words.contains("by role") && words.contains(HIGH) && words.contains("MICROSECONDS IN THE VAULT"),
+        "{words}"
+    );
 
     // What one of levee's own processes has used is not forgotten when it has ended.
     let of = |ledger: &Value, role: &str, label: Value| {
