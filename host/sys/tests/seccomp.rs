@@ -415,6 +415,28 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
     }
 }
 
+/// `rtnl_mutex` is one for all networks of the machine, and a group that is left is looked for in the list of all.
+#[test]
+fn a_service_does_nothing_under_the_one_lock_of_all_networks() {
+    for (what, call, args, expected) in [
+        ("IP_ADD_MEMBERSHIP", libc::SYS_setsockopt, [-1, 0, 35, 0, 0], libc::EPERM),
+        ("IP_DROP_MEMBERSHIP", libc::SYS_setsockopt, [-1, 0, 36, 0, 0], libc::EPERM),
+        ("MCAST_JOIN_GROUP", libc::SYS_setsockopt, [-1, 0, 42, 0, 0], libc::EPERM),
+        ("MCAST_MSFILTER", libc::SYS_setsockopt, [-1, 0, 48, 0, 0], libc::EPERM),
+        ("IP_MULTICAST_ALL", libc::SYS_setsockopt, [-1, 0, 49, 0, 0], libc::EBADF),
+        ("IPV6_JOIN_GROUP", libc::SYS_setsockopt, [-1, 41, 20, 0, 0], libc::EPERM),
+        ("IPV6_ADDRFORM", libc::SYS_setsockopt, [-1, 41, 1, 0, 0], libc::EPERM),
+        ("MCAST_JOIN_GROUP of IPv6", libc::SYS_setsockopt, [-1, 41, 42, 0, 0], libc::EPERM),
+        ("sources of a group", libc::SYS_getsockopt, [-1, 0, 41, 0, 0], libc::EPERM),
+        ("SIOCETHTOOL", libc::SYS_ioctl, [-1, 0x8946, 0, 0, 0], libc::EPERM),
+        ("SIOCGIFCONF", libc::SYS_ioctl, [-1, 0x8912, 0, 0, 0], libc::EPERM),
+        ("SIOCGIFADDR", libc::SYS_ioctl, [-1, 0x8915, 0, 0, 0], libc::EPERM),
+        ("SIOCGHWTSTAMP", libc::SYS_ioctl, [-1, 0x89b1, 0, 0, 0], libc::EPERM),
+    ] {
+        assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
+    }
+}
+
 #[test]
 fn a_service_may_still_start_threads_and_processes_and_open_sockets() {
     let exit = under(SERVICE, || {
@@ -443,6 +465,7 @@ fn a_group_that_is_asked_for_is_let_through_and_no_other() {
         ("locks", libc::SYS_fcntl, [-1, 37, 0, 0, 0]),
         ("netlink", libc::SYS_socket, [16, 3, 0, 0, 0]),
         ("netlink", libc::SYS_ioctl, [-1, 0x8954, 0, 0, 0]),
+        ("netlink", libc::SYS_ioctl, [-1, 0x8912, 0, 0, 0]),
         ("own-sandbox", libc::SYS_seccomp, [1, 0, 0, 0, 0]),
         ("own-sandbox", libc::SYS_prctl, [22, 2, 0, 0, 0]),
         ("own-sandbox", libc::SYS_landlock_create_ruleset, [0, 0, 1, 0, 0]),
