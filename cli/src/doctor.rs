@@ -371,10 +371,7 @@ fn pools(site: &Site) -> Vec<Finding> {
             if own { "; one label alone can take half" } else { "" },
         );
         let remedy = if short {
-            Cow::Owned(format!(
-                "raise {} (sysctl), or lower memory, processes or slots in the site file",
-                pool.raise
-            ))
+            Cow::Owned(format!("{}, or lower memory, processes or slots in the site file", pool.raise))
         } else {
             Cow::Borrowed("")
         };

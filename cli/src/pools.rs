@@ -17,7 +17,7 @@ pub struct Pool {
     pub all: u64,
     /// How many there are.
     pub host: u64,
-    /// Where root raises it.
+    /// How there come to be more, in words.
     pub raise: &'static str,
 }
 
@@ -45,6 +45,8 @@ struct LabelBounds {
 /// How much the host has.
 #[derive(Clone, Copy, Debug)]
 struct Host {
+    /// MiB.
+    memory: u64,
     processes: u64,
     files: u64,
     /// Pages.
@@ -61,26 +63,33 @@ const FILE: u64 = 232;
 /// Processes of the host's own, and of levee's outside compartments.
 const OTHERS: u64 = 1_024;
 
-fn pools(label: LabelBounds, labels: u64, host: Host) -> [Pool; 5] {
+fn pools(label: LabelBounds, labels: u64, host: Host) -> [Pool; 6] {
     let pool = |what, one: u64, host, raise| Pool { what, one, all: one.saturating_mul(labels), host, raise };
     let pages = label.sockets / PAGE;
     [
+        // Without any left the kernel ends labels' processes, and then others.
+        pool("MiB of memory", label.memory >> 20, host.memory, "give the machine more"),
         pool(
             "processes and threads",
             label.processes,
             host.processes.saturating_sub(OTHERS),
-            "kernel.pid_max, kernel.threads-max",
+            "raise kernel.pid_max, kernel.threads-max (sysctl)",
         ),
         pool(
             "open files",
             label.processes.saturating_mul(Limits::DESCRIPTORS).min(label.memory / FILE),
             host.files,
-            "fs.file-max",
+            "raise fs.file-max (sysctl)",
         ),
-        pool("pages of TCP's buffers", pages, host.tcp, "net.ipv4.tcp_mem"),
-        pool("pages of UDP's buffers", pages, host.udp, "net.ipv4.udp_mem"),
+        pool("pages of TCP's buffers", pages, host.tcp, "raise net.ipv4.tcp_mem (sysctl)"),
+        pool("pages of UDP's buffers", pages, host.udp, "raise net.ipv4.udp_mem (sysctl)"),
         // Each has something that is not sent yet, which is a page at least.
-        pool("TCP connections that nobody holds", pages, host.orphans, "net.ipv4.tcp_max_orphans"),
+        pool(
+            "TCP connections that nobody holds",
+            pages,
+            host.orphans,
+            "raise net.ipv4.tcp_max_orphans (sysctl)",
+        ),
     ]
 }
 
@@ -90,7 +99,10 @@ fn numbers(path: &str) -> Option<Vec<u64>> {
 
 fn host() -> Option<Host> {
     let last = |path: &str| numbers(path)?.last().copied();
+    let memory = fs::read_to_string("/proc/meminfo").ok()?;
+    let memory: u64 = memory.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok()?;
     Some(Host {
+        memory: memory >> 10,
         processes: last("/proc/sys/kernel/pid_max")?.min(last("/proc/sys/kernel/threads-max")?),
         files: last("/proc/sys/fs/file-max")?,
         tcp: last("/proc/sys/net/ipv4/tcp_mem")?,
@@ -115,7 +127,7 @@ fn running(site: &Site) -> u64 {
 }
 
 /// Each pool, for a site on this host, and how many of its labels may run at once; `None` if the host does not say how much it has.
-pub fn of(site: &Site) -> Option<(u64, [Pool; 5])> {
+pub fn of(site: &Site) -> Option<(u64, [Pool; 6])> {
     let limits = site.limits();
     let label = LabelBounds {
         memory: limits.memory,
@@ -131,23 +143,30 @@ mod tests {
     use super::*;
 
     const LABEL: LabelBounds = LabelBounds { memory: 512 << 20, processes: 256, sockets: 128 << 20 };
-    const HOST: Host =
-        Host { processes: 32_768, files: 4_000_000, tcp: 575_802, udp: 1_151_604, orphans: 131_072 };
+    const HOST: Host = Host {
+        memory: 24_000,
+        processes: 32_768,
+        files: 4_000_000,
+        tcp: 575_802,
+        udp: 1_151_604,
+        orphans: 131_072,
+    };
 
     #[test]
     fn a_pool_is_short_when_all_labels_can_take_it_and_one_labels_when_one_can_take_half() {
         let short = |labels| pools(LABEL, labels, HOST).map(|pool| pool.is_short());
-        assert_eq!(short(1), [false; 5]);
-        assert_eq!(short(18), [false, true, true, false, true]);
-        assert_eq!(short(36), [false, true, true, true, true]);
-        assert_eq!(short(124), [true; 5]);
+        assert_eq!(short(1), [false; 6]);
+        assert_eq!(short(18), [false, false, true, true, false, true]);
+        assert_eq!(short(36), [false, false, true, true, true, true]);
+        assert_eq!(short(47), [true, false, true, true, true, true]);
+        assert_eq!(short(124), [true; 6]);
         let ones = pools(LABEL, 1, HOST).map(|pool| pool.is_one_labels());
-        assert_eq!(ones, [false, true, false, false, false]);
+        assert_eq!(ones, [false, false, true, false, false, false]);
     }
 
     #[test]
     fn files_are_bounded_by_memory_where_descriptors_are_many() {
-        let files = |label| pools(label, 1, HOST)[1].one;
+        let files = |label| pools(label, 1, HOST)[2].one;
         assert_eq!(files(LABEL), (512 << 20) / 232);
         assert_eq!(files(LabelBounds { processes: 10, ..LABEL }), 163_840);
     }

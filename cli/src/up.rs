@@ -248,7 +248,7 @@ fn warn_of_pools(site: &levee_policy::Site, file: &Path) {
     let Some((_, pools)) = crate::pools::of(site) else { return };
     for pool in pools.iter().filter(|pool| pool.is_one_labels()) {
         eprintln!(
-            "levee: warning: one label alone could take {} of this machine's {} {}: raise {}, or lower its limits \
+            "levee: warning: one label alone could take {} of this machine's {} {}: {}, or lower its limits \
              (`levee doctor {}` shows all)",
             pool.one,
             pool.host,

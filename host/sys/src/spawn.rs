@@ -56,6 +56,8 @@ pub struct Program<'fd> {
     pub net: Option<BorrowedFd<'fd>>,
     /// Open `cgroup.procs` files to enter.
     pub cgroups: Vec<BorrowedFd<'fd>>,
+    /// Where the machine has no memory left the kernel ends what is largest; this, and what it starts, it ends first (oom_score_adj, proc(5)).
+    pub gives_way: bool,
     /// Resource limits, soft and hard alike.
     pub limits: Vec<(Resource, u64)>,
     /// Whether the kernel kills the child when the *thread* that started it ends.
@@ -94,6 +96,7 @@ impl<'fd> Program<'fd> {
             new_namespaces: 0,
             net: None,
             cgroups: Vec::new(),
+            gives_way: false,
             limits: vec![(Resource::Core, crate::sandbox::NO_CORE)],
             die_with_parent: true,
             new_keyring: false,
@@ -164,10 +167,11 @@ fn failed(program: &str, report: &[u8]) -> Error {
 }
 
 /// The child's steps in order; [`Prepared::run`] reports by index.
-const STEPS: [&str; 18] = [
+const STEPS: [&str; 19] = [
     "reset the signal handlers",
     "make a session",
     "enter the control groups",
+    "give way where memory ends",
     "join the network namespace",
     "make a session keyring",
     "place the descriptors",
@@ -325,6 +329,10 @@ impl<'p> Prepared<'p> {
         rustix::process::setsid().map_err(next())?;
         self.enter_cgroups().map_err(next())?;
         let failed = next();
+        if self.program.gives_way {
+            give_way().map_err(failed)?;
+        }
+        let failed = next();
         if let Some(net) = self.program.net {
             let kind = rustix::thread::LinkNameSpaceType::Network;
             rustix::thread::move_into_link_name_space(net, Some(kind)).map_err(failed)?;
@@ -474,6 +482,13 @@ fn set_capabilities(keep: CapabilitySet) -> std::result::Result<(), Errno> {
         }
     }
     Ok(())
+}
+
+/// Half of all memory counts as used by it.
+fn give_way() -> std::result::Result<(), Errno> {
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, rustix::fs::Mode::empty())?;
+    rustix::io::write(&file, b"500").map(drop)
 }
 
 /// Replaces the session keyring by a new, empty, anonymous one.

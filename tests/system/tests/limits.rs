@@ -222,3 +222,28 @@ fn a_server_that_is_stopped_says_nothing_of_processes_that_have_not_ended() {
     let log = fs::read_to_string(world.log("server")).expect("the warden's log");
     assert!(!log.contains("has not ended"), "{log}");
 }
+
+#[test]
+fn where_the_machine_has_no_memory_left_a_labels_processes_give_way_before_levees_own() {
+    let world = World::up("gives-way", &(site("port-yields") + SHELL), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", HIGH).ok();
+    let of = |pid: u64| {
+        fs::read_to_string(format!("/proc/{pid}/oom_score_adj"))
+            .expect("read it")
+            .trim()
+            .parse::<i32>()
+            .expect("a number")
+    };
+    let init = world.status()["compartments"][0]["init"].as_u64().expect("process 1");
+    let warden = world.server_pid();
+    for name in ["levee-sessiond", "levee-keyer", "levee-signer"] {
+        assert!(of(init) >= of(host::child(warden, name).pid.into()) + 500, "{name}");
+    }
+    let inside = |program: &str| world.run("ws1", &["/usr/bin/python3", "-c", CLIENT, program]).ok();
+    // What it starts begins the same way: many small processes are no less likely to be ended than one large one of levee's.
+    assert!(inside("print(1)").contains("status 0"));
+    for process in host::below(init.try_into().expect("a number")) {
+        assert_eq!(of(process.pid.into()), of(init), "{}", process.name);
+    }
+}

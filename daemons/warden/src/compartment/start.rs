@@ -481,6 +481,8 @@ fn process_1(
     // Not the warden's own, which depends on how it was started.
     program.limits.push((Resource::Nofile, levee_policy::site::Limits::DESCRIPTORS));
     program.limits.extend(largest.map(|bytes| (Resource::Fsize, bytes)));
+    // It, and all that it starts, before levee's own: a label may have many processes that are smaller than each of these.
+    program.gives_way = true;
     Ok((program.start()?, ours))
 }
 
