@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 
 use crate::inner::{Direction, Fragment, Inner, TCP, UDP, UDP_LITE};
 
-/// Datagrams of one session whose fragments are under way, both ways together; the oldest gives way.
+/// Datagrams of one session whose fragments are under way, both ways together. What of them has passed lies where they are put together, in a table of
+/// all of the label, until they are whole or too old: so no more begin.
 const MOST: usize = 16;
 /// How long the fragments of a datagram may take, from the first one on: they are sent one behind the other.
 const LIFE: Duration = Duration::from_secs(2);
@@ -103,7 +104,10 @@ impl Trails {
         let known = self.0.iter().enumerate().find(|(_, trail)| trail.of == of && trail.lives(now));
         match (packet.fragment, known) {
             // RFC 3128: what is decided on must be in the first fragment.
-            (Fragment::First, None) if packet.length.saturating_sub(packet.header) >= least(protocol) => {
+            (Fragment::First, None)
+                if packet.length.saturating_sub(packet.header) >= least(protocol)
+                    && self.0.iter().filter(|trail| trail.lives(now)).count() < MOST =>
+            {
                 Some(Step::Begin(Trail { of, began: now, passed: vec![(from, to)], end: None }))
             }
             (Fragment::Later, Some((place, trail))) => {
@@ -121,9 +125,6 @@ impl Trails {
             Step::Nothing => {}
             Step::Begin(trail) => {
                 self.0.retain(|trail| trail.lives(now));
-                if self.0.len() >= MOST {
-                    self.0.pop_front();
-                }
                 self.0.push_back(trail);
             }
             Step::Go(place, trail) if trail.is_whole() => drop(self.0.remove(place)),

@@ -227,9 +227,11 @@ fn a_datagram_is_remembered_for_two_seconds_and_sixteen_at_most_of_a_session() {
         assert_eq!(at(later, cut(id, 0, 8, true)), Ok(()));
     }
     assert_eq!(at(later, cut(100, 8, 8, true)), Ok(()));
+    assert_eq!(at(later, cut(200, 0, 8, true)), NO, "there are sixteen");
+    assert_eq!(at(later, cut(100, 16, 8, false)), Ok(()), "one is whole");
     assert_eq!(at(later, cut(200, 0, 8, true)), Ok(()));
-    assert_eq!(at(later, cut(100, 16, 8, true)), NO, "the oldest gave way");
-    assert_eq!(at(later, cut(101, 8, 8, true)), Ok(()));
+    assert_eq!(at(later, cut(201, 0, 8, true)), NO);
+    assert_eq!(at(later + LIFE, cut(201, 0, 8, true)), Ok(()), "the others are too old");
 }
 
 #[test]

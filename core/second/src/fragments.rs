@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::packet::{Packet, Part};
 
-/// Datagrams of a session that are remembered, of both ways.
+/// Datagrams of a session that are remembered, of both ways. Another one begins when one of them is over.
 const REMEMBERED: usize = 16;
 /// For how long, from the first fragment on.
 const LATELY: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ struct Wake {
     octets: Option<usize>,
 }
 
-/// The wakes of a session, oldest first.
+/// The wakes of a session.
 #[derive(Default)]
 pub(crate) struct Wakes(Vec<Wake>);
 
@@ -46,7 +46,7 @@ impl Wakes {
         }
         let wake = self.find(now, inward, packet);
         match (part.at, wake.and_then(|place| self.0.get(place))) {
-            (0, None) => part.transport >= header_of(packet.protocol),
+            (0, None) => part.transport >= header_of(packet.protocol) && self.remembered(now) < REMEMBERED,
             (0, Some(_)) | (_, None) => false,
             (_, Some(wake)) => wake.with(part).is_some(),
         }
@@ -57,19 +57,17 @@ impl Wakes {
         let Some(part) = packet.part else { return };
         if part.at == 0 {
             self.0.retain(|wake| wake.lives(now));
-            if self.0.len() == REMEMBERED {
-                self.0.remove(0);
-            }
             let empty =
                 Wake { name: name(inward, packet, part), since: now, units: Vec::new(), octets: None };
             self.0.extend(empty.with(part));
         } else if let Some(place) = self.find(now, inward, packet) {
             let wake = self.0.remove(place);
-            // Where it was: age decides who gives way.
-            if let Some(wake) = wake.with(part).filter(|wake| !wake.complete()) {
-                self.0.insert(place, wake);
-            }
+            self.0.extend(wake.with(part).filter(|wake| !wake.complete()));
         }
+    }
+
+    fn remembered(&self, now: Duration) -> usize {
+        self.0.iter().filter(|wake| wake.lives(now)).count()
     }
 
     fn find(&self, now: Duration, inward: bool, packet: &Packet) -> Option<usize> {
