@@ -15,6 +15,8 @@ pub struct Part {
     remedy: String,
     /// Of an authority: copies of its certificate, which whoever it has signed for has.
     copies: &'static [&'static str],
+    /// The same within each host's bundle.
+    bundled: Option<&'static str>,
 }
 
 /// What there is of a part.
@@ -53,7 +55,7 @@ impl Part {
     pub fn authority() -> Self {
         let remedy = "a bundle's authority.pem is a copy of ca.pem; else make the whole site anew: levee enrol all SITE --force";
         let part = Self::new("authority", &["ca.key|ca.uri"], &["ca.pem"], remedy);
-        Self { copies: &["server/authority.pem"], ..part }
+        Self { copies: &["server/authority.pem"], bundled: Some("authority.pem"), ..part }
     }
 
     /// The authority for etcd and its clients.
@@ -101,7 +103,8 @@ impl Part {
     pub fn layer_authority() -> Self {
         let remedy = "layer/authority.pem is a copy of ca.pem; else make the whole site anew: levee enrol all SITE --force";
         let part = Self::new("layer/authority", &["ca.key"], &["ca.pem"], remedy);
-        Self { copies: &["layer/authority.pem", "gateway/layer/authority.pem"], ..part }
+        let copies = &["layer/authority.pem", "gateway/layer/authority.pem"];
+        Self { copies, bundled: Some("layer/authority.pem"), ..part }
     }
 
     /// An end of the second tunnel.
@@ -144,7 +147,14 @@ impl Part {
         public: &'static [&'static str],
         remedy: &str,
     ) -> Self {
-        Self { directory: directory.to_owned(), private, public, remedy: remedy.to_owned(), copies: &[] }
+        Self {
+            directory: directory.to_owned(),
+            private,
+            public,
+            remedy: remedy.to_owned(),
+            copies: &[],
+            bundled: None,
+        }
     }
 
     /// What of it is there.
@@ -185,7 +195,11 @@ impl Part {
     /// Of an authority that is not here: who has its certificate. Another in its place would be believed by nobody that the first has
     /// signed for.
     pub fn is_elsewhere(&self, state: &Path) -> Option<NotWhole> {
-        let there = self.copies.iter().map(|copy| state.join(copy)).find(|copy| copy.exists())?;
+        let bundles = self.bundled.and_then(|_| std::fs::read_dir(state.join("hosts")).ok());
+        let bundles = bundles.into_iter().flatten().flatten().map(|bundle| bundle.path());
+        let bundled = bundles.filter_map(|bundle| Some(bundle.join(self.bundled?)));
+        let there =
+            self.copies.iter().map(|copy| state.join(copy)).chain(bundled).find(|copy| copy.exists())?;
         let missing = self.there(state).no_files;
         let remedy = format!("put back what is missing, or {}", self.remedy);
         (!missing.is_empty()).then_some(NotWhole { missing, there, remedy })

@@ -418,6 +418,16 @@ fn no_key_is_replaced_because_another_file_is_not_there_and_what_is_missing_is_n
             std::fs::write(directory.path().join(file), kept).unwrap();
         }
     }
+    // Also where all of the server is gone, and hosts have bundles by it.
+    for part in ["authority", "server"] {
+        std::fs::rename(directory.path().join(part), directory.path().join(format!("{part}-away"))).unwrap();
+    }
+    assert!(matches!(enroller.all(&facts), Err(EnrolError::NotWhole(_))));
+    assert!(!directory.path().join("authority/ca.pem").exists());
+    for part in ["authority", "server"] {
+        let _ = std::fs::remove_dir(directory.path().join(part));
+        std::fs::rename(directory.path().join(format!("{part}-away")), directory.path().join(part)).unwrap();
+    }
     // By force it is made anew, a whole part of it.
     std::fs::remove_file(directory.path().join("hosts/ws2/workstation.toml")).unwrap();
     let anew = Enroller { force: true, ..self::enroller(directory.path()) };

@@ -63,9 +63,10 @@ fn prepared(arm: &str) -> Option<(&'static str, Vec<String>)> {
 /// What a machine starts with: `scripts/guest`'s, and the program and these files behind it, as the kernel takes several archives one after the
 /// other.
 fn initramfs(made: &Path, part: &str, mut files: Vec<File>) -> io::Result<Removed> {
-    let to = Removed(std::env::temp_dir().join(format!("levlab{}{part}", std::process::id())));
-    fs::copy(made.join("initramfs"), &to.0)?;
-    let mut file = OpenOptions::new().append(true).open(&to.0)?;
+    let path = std::env::temp_dir().join(format!("levlab{}{part}", std::process::id()));
+    let mut file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+    let to = Removed(path);
+    io::copy(&mut fs::File::open(made.join("initramfs"))?, &mut file)?;
     // The kernel looks for another archive at whole words alone.
     let length = file.metadata()?.len();
     file.set_len(length.next_multiple_of(4))?;

@@ -27,9 +27,12 @@ pub(super) fn bubblewrap(program: &Path) -> Command {
 
 /// A root with nothing in it but places for mounts.
 fn root(number: usize) -> io::Result<Removed> {
-    let root = Removed(std::env::temp_dir().join(format!("levlab{}root{number}", id())));
+    let path = std::env::temp_dir().join(format!("levlab{}root{number}", id()));
+    // Not where somebody else has made one of this name, with links in it.
+    fs::create_dir(&path)?;
+    let root = Removed(path);
     for dir in ["usr", "etc", "tmp", "proc", "sys", "dev", "run", "root", "var"] {
-        fs::create_dir_all(root.0.join(dir))?;
+        fs::create_dir(root.0.join(dir))?;
     }
     for dir in ["bin", "lib", "lib64", "sbin"] {
         std::os::unix::fs::symlink(format!("usr/{dir}"), root.0.join(dir))?;
