@@ -1,6 +1,7 @@
 //! Documents flow upward, as copies: written low, read high within a second, never changed from there.
 
-use levee_system::{World, eventually};
+use levee_system::{World, eventually, sh, text};
+use std::process::Stdio;
 use std::time::Duration;
 
 const SITE: &str = include_str!("../../../conf/small/site.toml");
@@ -149,4 +150,30 @@ fn used(directory: &std::path::Path) -> u64 {
         let Ok(meta) = entry.path().symlink_metadata() else { return sum };
         sum + if meta.is_dir() { used(&entry.path()) } else { meta.blocks() * 512 }
     })
+}
+
+#[test]
+fn what_is_left_of_an_upload_whose_label_broke_off_is_gone_with_the_services_next_start() {
+    let world = World::up("broke-off", &SITE.replace("\"harbour\"", "\"port-broke\""), &["ws1"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", LOW).ok();
+    put(&world, "/own/tide", "high water at nine").ok();
+    let (run, state) = (text(&world.path("run")), text(&world.path("state")));
+    let incoming = || {
+        let look = ["exec", LOW, "--run", &run, "--state", &state, "--", "/bin/ls", "/srv/own/.incoming/web"];
+        world.levee(&look).ok().trim().to_owned()
+    };
+    let slow =
+        "head -c 9000000 /dev/zero | curl -sS --limit-rate 200k -T - http://www.harbour.example/own/much";
+    let mut upload = world.inside("ws1", &["sh", "-c", slow]);
+    let mut upload = upload.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("start curl");
+    eventually(Duration::from_secs(20), "the upload is under way", || !incoming().is_empty());
+    let init = world.status()["compartments"][0]["init"].as_u64().expect("process 1").to_string();
+    sh("kill", &["-9", &init]).ok();
+    eventually(Duration::from_secs(60), "the page is there again", || {
+        get(&world, "/own/tide").out == "high water at nine"
+    });
+    assert_eq!(incoming(), "");
+    upload.wait().expect("its end");
+    get(&world, "/own/much").refused();
 }

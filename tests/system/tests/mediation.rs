@@ -744,3 +744,31 @@ fn nothing_of_a_connection_passes_after_its_session_and_what_is_not_taken_of_one
     eventually(Duration::from_secs(5), "it is over", || counted(&world, "connections open") == 0);
     drop((sends.rest(), hears.rest()));
 }
+
+/// So many connections that begin a request and never end it; says when they are there, and stays.
+const BEGINS: &str = r#"
+import socket, time
+there = []
+while len(there) < 1200:
+    there.append(socket.create_connection(("www.harbour.example", 80), 3))
+    there[-1].sendall(b"GET / HT")
+    if len(there) > 450: time.sleep(0.021)
+print("there", flush=True)
+time.sleep(20)
+"#;
+
+#[test]
+fn who_begins_a_thousand_requests_and_ends_none_leaves_others_the_pages_of_their_level() {
+    let world = World::up("begins", &site(), &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "CONFIDENTIAL//MED").ok();
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| world.run("ws1", &["python3", "-c", BEGINS]).ok());
+        std::thread::sleep(Duration::from_secs(25));
+        for _ in 0..5 {
+            assert!(world.fetch("ws2", PAGE).ok().contains("<h1>CONFIDENTIAL//MED</h1>"));
+        }
+    });
+}

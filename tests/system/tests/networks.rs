@@ -213,3 +213,109 @@ fn who_speaks_to_a_host_from_every_port_leaves_others_at_the_label_some() {
         world.status().to_string().contains(why)
     });
 }
+
+/// Sends a datagram of 3,000 octets, which goes in pieces, so many times, and says how often it was answered.
+const ASKS_IN_PIECES: &str = r#"
+import socket
+answers = 0
+for _ in range(20):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.settimeout(0.3)
+        one.sendto(bytes(3000), ("10.80.0.1", 9000))
+        try:
+            answers += one.recv(100) == b"y"
+        except OSError:
+            pass
+print(answers)
+"#;
+/// As fast as it can: pieces of some are lost on the way.
+const SENDS_IN_PIECES: &str = r#"
+import socket, time
+many = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(50)]
+until, n = time.monotonic() + 6, 0
+while time.monotonic() < until:
+    n += 1
+    try: many[n % 50].sendto(bytes(60000), ("10.80.0.1", 9000))
+    except OSError: pass
+"#;
+/// Answers whatever it is sent.
+const SAY: &str = r#"
+[[service]]
+name = "say"
+port = 9000
+protocol = "udp"
+range = "UNCLASSIFIED..SECRET//NATO,MED"
+mode = "direct"
+software = ["python3"]
+command = ["/usr/bin/python3", "-c", '''
+import os,selectors,socket
+all=selectors.DefaultSelector()
+for n in range(3, 3+int(os.environ["LISTEN_FDS"])): all.register(socket.socket(fileno=n), 1)
+while True:
+    for key,_ in all.select():
+        try: key.fileobj.sendto(b"y", key.fileobj.recvfrom(99)[1])
+        except OSError: pass
+''']
+"#;
+
+#[test]
+fn whose_datagrams_never_come_whole_leaves_others_at_the_label_room_for_theirs() {
+    let world = World::up("nets-pieces", &format!("{SITE}{SAY}"), &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "mia")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, "CONFIDENTIAL//MED").ok();
+    }
+    let answers = || world.run("ws2", &["python3", "-c", ASKS_IN_PIECES]).ok();
+    eventually(Duration::from_secs(5), "the service answers", || answers() == "20\n");
+    world.run("ws1", &["python3", "-c", SENDS_IN_PIECES]).ok();
+    // What it left lies there for two seconds, where it was thirty; somebody else waits for none of it.
+    assert_eq!(answers(), "20\n");
+}
+
+/// From each port of four addresses, twice and again, as fast as a label's table of connections is full of them.
+const FROM_EVERY_ADDRESS: &str = r#"
+import socket, struct, time
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+to = socket.inet_aton("192.168.7.1")
+for _ in range(3):
+    for port in range(1, 65536):
+        for last in range(10, 14):
+            source = bytes([192, 168, 7, last])
+            ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 29, 0, 0, 64, 17, 0, source, to)
+            raw.sendto(ip + struct.pack("!HHHH", port, 9000, 9, 0) + b"q", ("192.168.7.1", 0))
+"#;
+
+#[test]
+fn hosts_of_one_network_take_no_connections_of_anothers_hosts() {
+    let two = NETWORK
+        .replace(", \"fd07::1/64\"", "")
+        .replace("services = [\"web\"]", "services = [\"web\", \"say\"]");
+    let other = two.replace("ship0", "port0").replace("192.168.7", "192.168.8");
+    let mut world = World::new("nets-crowd", &format!("{SITE}{SAY}{two}{other}"), &["ship", "port"]);
+    for (place, interface, net) in [("ship", "ship0", 7), ("port", "port0", 8)] {
+        let there = world.namespace(place);
+        world
+            .server_sh(
+                "ip",
+                &["link", "add", interface, "type", "veth", "peer", "name", "eth0", "netns", &there],
+            )
+            .ok();
+        for last in 9..14 {
+            let address = format!("192.168.{net}.{last}/24");
+            world.outside(place, "ip", &["address", "add", &address, "dev", "eth0"]).ok();
+        }
+        world.outside(place, "ip", &["link", "set", "eth0", "up"]).ok();
+    }
+    world.start_server();
+    let page = || world.outside("port", "curl", &["-s", "-m3", "http://192.168.8.1/"]).out;
+    eventually(Duration::from_secs(20), "a host gets the page", || page().contains("<h1>SECRET</h1>"));
+    world.outside("ship", "python3", &["-c", FROM_EVERY_ADDRESS]).ok();
+    for _ in 0..10 {
+        assert!(page().contains("<h1>SECRET</h1>"), "a host of another network reaches the label");
+    }
+    let why = "dropped at ship0: more connections of a network's hosts than they may begin";
+    eventually(Duration::from_secs(5), "what was too much is counted", || {
+        world.status().to_string().contains(why)
+    });
+}

@@ -85,12 +85,8 @@ impl LinkPrograms {
     /// Where packets from a prefix go, and whose go there.
     fn tell(&self, net: &IpNet, wire: u32, mark: u32) -> Result<()> {
         let [four, six] = &self.prefixes;
-        let mut entry: SingleLevel = [0; 8];
-        let (first, second) = entry.split_at_mut(4);
-        first.copy_from_slice(&wire.to_ne_bytes());
-        second.copy_from_slice(&mark.to_ne_bytes());
         let map = if net.addr().is_ipv4() { four } else { six };
-        map.set(&kernel::prefix(net), &entry)
+        map.set(&kernel::prefix(net), &[wire.to_ne_bytes(), mark.to_ne_bytes()].concat())
     }
 
     fn carries(&self) -> Carries {
@@ -158,14 +154,12 @@ impl LinkPrograms {
         let program = program.ok_or_else(|| Error::invalid("make a BPF program", "a jump goes too far"))?;
         let program: Vec<Instruction> = program.into_iter().map(instruction).collect();
         // In the order of `kernel::Map`.
-        let [four, six_prefixes] = &self.prefixes;
+        let [prefixes, six_prefixes] = &self.prefixes;
         // No program without IPv6 names those for it.
-        let tables = [&self.four, self.six.as_ref().unwrap_or(&self.four)];
-        let [(labels, datagrams, options), (six_labels, six_datagrams, six_options)] =
-            tables.map(|Tables { labels, datagrams, options }| (labels, datagrams, options));
-        let six = [six_labels, six_datagrams, six_options, four, six_prefixes, &self.aggregates];
-        let maps = [&[labels, datagrams, drops, options][..], &six].concat();
-        LoadedProgram::load(&program, &maps)
+        let (four, six) = (&self.four, self.six.as_ref().unwrap_or(&self.four));
+        let maps = [&four.labels, &four.datagrams, drops, &four.options];
+        let others = [&six.labels, &six.datagrams, &six.options, prefixes, six_prefixes, &self.aggregates];
+        LoadedProgram::load(&program, &[&maps[..], &others].concat())
     }
 
     /// What was dropped so far, without what is 0.

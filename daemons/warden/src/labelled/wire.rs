@@ -111,11 +111,11 @@ impl LabelledWire {
         let (mut here, mut there) = (self.place.net()?, Net::in_ns(to)?);
         here.add_veth(&outer, &self.link.name, Some(to))?;
         let cost = self.programs.add(label, mark, here.index(&outer)?)?;
-        if self.with_six && self.link.mtu.saturating_sub(cost) < SHORTEST_SIX {
+        let room = self.link.mtu.saturating_sub(cost);
+        if self.with_six && room < SHORTEST_SIX {
             let why = format!(
-                "a packet of {} octets has room for {} beside a label, and IPv6 needs {SHORTEST_SIX}: raise the interface's MTU",
-                self.link.mtu,
-                self.link.mtu.saturating_sub(cost)
+                "a packet of {} octets has room for {room} beside a label, and IPv6 needs {SHORTEST_SIX}: raise the interface's MTU",
+                self.link.mtu
             );
             return Err(Error::invalid(format!("carry IPv6 with labels at {}", self.link.name), why));
         }
@@ -124,7 +124,7 @@ impl LabelledWire {
         there.make_wire(&self.link.name, self.link.address)?;
         there.set_offload(&self.link.name, Offload::Joined, true)?;
         here.set_offload(&outer, Offload::SuperSegments, false)?;
-        there.set_mtu(&self.link.name, self.link.mtu.saturating_sub(cost))?;
+        there.set_mtu(&self.link.name, room)?;
         here.add_program_hooks(&outer)?;
         here.add_program(&outer, Hook::From, self.programs.compartment(mark)?.as_fd())?;
         here.set_up(&outer)?;

@@ -105,6 +105,7 @@ impl Ruleset {
             Reason::Own => "own",
             Reason::Options => "options",
             Reason::Many => "many",
+            Reason::Crowd => "crowd",
         };
         format!("n{index}_{reason}")
     }
@@ -136,12 +137,14 @@ pub enum Reason {
     Options,
     /// From a session, to a host: a connection beyond those that it may begin.
     Many,
+    /// From the network: a connection beyond those that its hosts may begin together.
+    Crowd,
 }
 
 impl Reason {
     /// All of them.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Service, Self::Through, Self::Host, Self::Own, Self::Options, Self::Many];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Service, Self::Through, Self::Host, Self::Own, Self::Options, Self::Many, Self::Crowd];
 
     /// In words, for operators.
     pub fn as_str(self) -> &'static str {
@@ -152,6 +155,7 @@ impl Reason {
             Self::Own => "a program of the compartment",
             Self::Options => "options, such as a label",
             Self::Many => "more connections of one session than it may begin",
+            Self::Crowd => "more connections of a network's hosts than they may begin",
         }
     }
 }

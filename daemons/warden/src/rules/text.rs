@@ -23,6 +23,10 @@ pub(super) const KNOWN: &str = "5m";
 /// host. It goes by what is begun and not by what there is, since what is left of one session would count against whoever has its address next. What is
 /// not answered is new for as long as it goes on; its first packet alone is not confirmed yet.
 const OF_ONE_SESSION: &str = "50/second burst 4096 packets";
+/// How many flows of UDP all hosts of all networks of a label may begin in a second, and how many of them at once: Linux keeps one that was answered for two
+/// minutes, and gives none of these up for another. So hosts have fewer than 160,000 of the 262,144, and those of one network their part. Of TCP the table
+/// keeps what a service has; what is half open, or over, gives way.
+const OF_HOSTS: [u32; 2] = [1_000, 32_768];
 /// Nobody needs longer until all of that is there again.
 const FORGOTTEN: &str = "2m";
 
@@ -59,6 +63,13 @@ impl Ruleset {
         })?;
         self.by_interface(f, "input", |text, index, edge| {
             let _ = writeln!(text, "    ct state established,related accept");
+            let part = |all: u32| all / u32::try_from(self.edges.len()).unwrap_or(u32::MAX).max(1);
+            let [rate, burst] = OF_HOSTS.map(|all| part(all).max(1));
+            let _ = writeln!(
+                text,
+                "    meta l4proto udp ct state new ct status & confirmed == 0 limit rate over {rate}/second burst {burst} packets counter name {} drop",
+                Self::counter(index, Reason::Crowd)
+            );
             Self::solicited(text, index, "");
             for (own, inner) in self.pairs(edge) {
                 for (protocol, port) in &edge.services {

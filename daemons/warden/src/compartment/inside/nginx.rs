@@ -51,11 +51,18 @@ pub(super) fn command(service: &Served) -> (String, Vec<String>, Vec<String>) {
     // nginx takes listeners over by this variable, as it does when it replaces its own program file.
     let inherited: String =
         (0..service.addresses.len()).map(|n| format!("{};", n.saturating_add(FIRST_LISTENER))).collect();
+    // What is left of an upload that its own end has not seen would stay in the store for ever.
+    let start = "rm -rf \"$1\"; mkdir -p \"$1\"; exec /usr/sbin/nginx -c \"$0\" -e stderr";
     (
-        "/usr/sbin/nginx".into(),
-        ["nginx", "-c", &path(service), "-e", "stderr"].map(Into::into).to_vec(),
+        "/bin/sh".into(),
+        ["sh", "-c", start, &path(service), &incoming(service)].map(Into::into).to_vec(),
         vec![format!("NGINX={inherited}")],
     )
+}
+
+/// Where uploads are until they have come whole: beside the documents, so that each is then renamed into its place.
+fn incoming(service: &Served) -> String {
+    format!("/srv/own/.incoming/{}", service.name)
 }
 
 fn configuration(service: &Served) -> String {
@@ -63,6 +70,7 @@ fn configuration(service: &Served) -> String {
         service.addresses.iter().map(|address| format!("        listen {address};\n")).collect();
     // Label names have no character that means something to nginx's quoting (LabelName's own rule).
     let (label, name) = (service.label.as_str(), &service.name);
+    let incoming = incoming(service);
     let (writing, trying) = if service.uploads { (WRITING, TRYING) } else { ("", "") };
     format!(
         r#"daemon off;
@@ -71,7 +79,8 @@ worker_processes 1;
 pid /run/nginx-{name}.pid;
 error_log stderr warn;
 events {{
-    worker_connections 1024;
+    # More than a mediator relays (12,500), so that its shares decide whose there are.
+    worker_connections 16000;
 }}
 http {{
     include /etc/nginx/mime.types;
@@ -81,8 +90,7 @@ http {{
     sendfile on;
     keepalive_timeout 65;
     client_max_body_size 0;
-    # Beside the documents, so that a finished upload is renamed into its place.
-    client_body_temp_path /srv/own/.incoming;
+    client_body_temp_path {incoming};
     proxy_temp_path /run/proxy;
     fastcgi_temp_path /run/fastcgi;
     uwsgi_temp_path /run/uwsgi;
