@@ -235,6 +235,14 @@ const TRIALS: &[Trial] = &[
         try_it: || program("ip"),
         remedy: "install iproute2, if the laboratory (`levee lab`) is to measure on this host",
     },
+    Trial {
+        what: "room for datagrams in pieces",
+        root: false,
+        needed: false,
+        try_it: pieces,
+        remedy: "set net.ipv4.ipfrag_time and net.ipv6.ip6frag_time to 3 and net.ipv4.ipfrag_high_thresh and net.ipv6.ip6frag_high_thresh to 67108864 \
+                 (sysctl), if workstations may come by paths that take less than 1,500 octets",
+    },
     Trial { what: "nft", root: false, needed: true, try_it: || program("nft"), remedy: "install nftables" },
     Trial {
         what: "mkfs.ext4",
@@ -378,6 +386,22 @@ fn pools(site: &Site) -> Vec<Finding> {
         Finding { what: pool.what.into(), state, detail, remedy }
     };
     pools.into_iter().map(finding).collect()
+}
+
+/// The host's own table of datagrams of which pieces have not come. A stranger fills it with first pieces alone, 2,500 octets of it each.
+fn pieces() -> Result<String, String> {
+    let number = |path: &str| -> Result<u64, String> {
+        let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
+        text.trim().parse().map_err(|e| format!("{path}: {e}"))
+    };
+    let room = number("/proc/sys/net/ipv4/ipfrag_high_thresh")?;
+    let seconds = number("/proc/sys/net/ipv4/ipfrag_time")?;
+    let rate = room / 2_500 / seconds.max(1);
+    let said = format!(
+        "{} MiB for {seconds} s each: {rate} that never come whole, each second, fill it",
+        room >> 20
+    );
+    if rate < 5_000 { Err(said) } else { Ok(said) }
 }
 
 /// Whether compartments get SELinux levels, for root: a type that the policy lacks has no context.

@@ -511,6 +511,24 @@ proptest! {
     }
 }
 
+#[test]
+fn sixteen_datagrams_of_a_session_are_under_way_and_neither_lets_a_seventeenth_begin() {
+    let mut two = Two::new(Suite::Aes128Gcm, true);
+    let mut sequence = 0;
+    let mut judged = |now, id, units, more| {
+        sequence += 1;
+        two.judge(now, sequence, Cut { six: false, inward: true, id, units, octets: 24, more, port: 80 })
+    };
+    for id in 0..16 {
+        assert_eq!(judged(NOW, id, 0, true), (true, true), "{id}");
+    }
+    assert_eq!(judged(NOW, 16, 0, true), (false, false));
+    assert_eq!(judged(NOW, 3, 3, false), (true, true), "one is whole");
+    assert_eq!(judged(NOW, 16, 0, true), (true, true));
+    assert_eq!(judged(NOW, 17, 0, true), (false, false));
+    assert_eq!(judged(NOW + Duration::from_secs(2), 17, 0, true), (true, true), "all are too old");
+}
+
 /// What is right of a few fragments of one datagram, found by counting octets.
 fn right(before: &[Cut], cut: Cut) -> bool {
     let octets = |cut: &Cut| usize::from(cut.units) * 8..usize::from(cut.units) * 8 + cut.octets;

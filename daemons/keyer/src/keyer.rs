@@ -3,6 +3,7 @@
 use crate::children::Children;
 use crate::exchanges::Agreed;
 use crate::net::{LONGEST, Received, Sockets};
+use crate::pace::Pace;
 use crate::server::Server;
 use crate::signer::Signer;
 use crate::source::Source;
@@ -70,6 +71,7 @@ pub struct Keyer {
     pub(crate) server: Server,
     pub(crate) workstation: Workstation,
     pub(crate) timers: Timers,
+    pub(crate) pace: Pace<IkeId>,
     /// When the state machine's next timer is due.
     due: Option<Duration>,
     began: Instant,
@@ -108,6 +110,7 @@ impl Keyer {
             server: Server::default(),
             workstation: Workstation::default(),
             timers: Timers::default(),
+            pace: Pace::default(),
             due: None,
             began: Instant::now(),
             dropped: BTreeMap::new(),
@@ -154,7 +157,7 @@ impl Keyer {
     /// Waits for something, and does it. False when it is time to end.
     fn turn(&mut self) -> Result<bool, Fatal> {
         let first = self.timers.first();
-        let next = [first, self.due].into_iter().flatten().min();
+        let next = [first, self.due, self.pace.due()].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_sub(self.began.elapsed()));
         let ends = self.server.first_end().into_iter().chain(self.workstation.first_end()).min();
         let ends = ends.map(|end| Duration::from_secs(end.saturating_sub(self.now().unix_seconds)));
@@ -178,6 +181,7 @@ impl Keyer {
         }
         self.drive();
         self.ring();
+        self.go_on();
         self.see_to_certificates();
         self.drive();
         Ok(true)

@@ -13,6 +13,7 @@ mod children;
 mod exchanges;
 mod keyer;
 mod net;
+mod pace;
 mod server;
 mod shares;
 mod signer;

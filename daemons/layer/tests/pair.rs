@@ -406,10 +406,12 @@ fn of_all_tunnels_the_one_of_which_the_most_is_kept_gives_way() {
         [("192.0.2.11:40000", authority.client("ws1")), ("192.0.2.12:40000", authority.client("ws2"))];
     let mut world = World::new([("192.0.2.1:4433", authority.server())].into_iter().chain(clients).collect());
     world.server().most_kept = 1_000;
+    // One after the other: what handshakes may take of the time is of the clock's own, and a busy host takes long.
+    let mut there = Vec::new();
     for end in 1..=2 {
         world.connect(end);
+        there.extend(ups(&world.run(Duration::from_secs(2)), 0));
     }
-    let there = ups(&world.run(Duration::from_secs(2)), 0);
     let mut gone = Vec::new();
     for (handle, packets) in [(there[0], 700), (there[1], 400)] {
         for _ in 0..packets {

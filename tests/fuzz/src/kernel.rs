@@ -21,7 +21,7 @@ fn check(program: &[Instruction]) {
     for (at, instruction) in program.iter().enumerate() {
         if !middle[at] && instruction.code == LOAD_WIDE {
             middle[at + 1] = true;
-            assert!(instruction.source != MAP || (0..9).contains(&instruction.value), "a map that there is");
+            assert!(instruction.source != MAP || (0..10).contains(&instruction.value), "a map that there is");
         }
     }
     for (at, instruction) in program.iter().enumerate().filter(|(at, _)| !middle[*at]) {
