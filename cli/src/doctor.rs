@@ -394,14 +394,22 @@ fn pieces() -> Result<String, String> {
         let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
         text.trim().parse().map_err(|e| format!("{path}: {e}"))
     };
-    let room = number("/proc/sys/net/ipv4/ipfrag_high_thresh")?;
-    let seconds = number("/proc/sys/net/ipv4/ipfrag_time")?;
-    let rate = room / 2_500 / seconds.max(1);
-    let said = format!(
-        "{} MiB for {seconds} s each: {rate} that never come whole, each second, fill it",
-        room >> 20
-    );
-    if rate < 5_000 { Err(said) } else { Ok(said) }
+    let mut all = Vec::new();
+    for (version, table) in [("IPv4", "ipv4/ipfrag"), ("IPv6", "ipv6/ip6frag")] {
+        let setting = |name: &str| format!("/proc/sys/net/{table}_{name}");
+        if !Path::new(&setting("time")).exists() {
+            continue;
+        }
+        let (room, seconds) = (number(&setting("high_thresh"))?, number(&setting("time"))?);
+        let rate = room / 2_500 / seconds.max(1);
+        all.push((
+            rate,
+            format!("{version}: {} MiB for {seconds} s each, which {rate} a second fill", room >> 20),
+        ));
+    }
+    let said: Vec<&str> = all.iter().map(|(_, said)| said.as_str()).collect();
+    let said = said.join("; ");
+    if all.iter().any(|(rate, _)| *rate < 5_000) { Err(said) } else { Ok(said) }
 }
 
 /// Whether compartments get SELinux levels, for root: a type that the policy lacks has no context.

@@ -42,7 +42,7 @@ impl Traffic {
     }
 }
 
-/// The mean time that a packet is in its label's vault, at most, in nanoseconds; nothing where none came, or stacks must agree.
+/// The mean time that a packet is in its label's vault, in nanoseconds; nothing where none came, or stacks must agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Latency {
     #[serde(

@@ -195,9 +195,15 @@ impl Part {
     /// Of an authority that is not here: who has its certificate. Another in its place would be believed by nobody that the first has
     /// signed for.
     pub fn is_elsewhere(&self, state: &Path) -> Option<NotWhole> {
-        let bundles = self.bundled.and_then(|_| std::fs::read_dir(state.join("hosts")).ok());
-        let bundles = bundles.into_iter().flatten().flatten().map(|bundle| bundle.path());
-        let bundled = bundles.filter_map(|bundle| Some(bundle.join(self.bundled?)));
+        let hosts = state.join("hosts");
+        let bundles = self.bundled.map(|_| std::fs::read_dir(&hosts));
+        // Who cannot be asked may have it.
+        let unread = match &bundles {
+            Some(Err(e)) if e.kind() != std::io::ErrorKind::NotFound => Some(hosts),
+            _ => None,
+        };
+        let bundles = bundles.into_iter().flatten().flatten().flatten().map(|bundle| bundle.path());
+        let bundled = bundles.filter_map(|bundle| Some(bundle.join(self.bundled?))).chain(unread);
         let there =
             self.copies.iter().map(|copy| state.join(copy)).chain(bundled).find(|copy| copy.exists())?;
         let missing = self.there(state).no_files;

@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 
 use crate::inner::{Direction, Fragment, Inner, TCP, UDP, UDP_LITE};
 
-/// Datagrams of one session whose fragments are under way, both ways together. What of them has passed lies where they are put together, in a table of
-/// all of the label, until they are whole or too old: so no more begin.
-const MOST: usize = 16;
+/// Datagrams of one session whose fragments are under way, each way. What of those that come in has passed lies in a table of all of the label until they
+/// are whole or too old: so no more begin. Of those that go out the oldest gives way.
+const MOST: usize = 32;
 /// How long the fragments of a datagram may take, from the first one on: they are sent one behind the other.
 const LIFE: Duration = Duration::from_secs(2);
 /// Stretches of a datagram, each without a hole, that have passed at a time.
@@ -106,7 +106,7 @@ impl Trails {
             // RFC 3128: what is decided on must be in the first fragment.
             (Fragment::First, None)
                 if packet.length.saturating_sub(packet.header) >= least(protocol)
-                    && self.0.iter().filter(|trail| trail.lives(now)).count() < MOST =>
+                    && (direction == Direction::Out || self.count(now, direction) < MOST) =>
             {
                 Some(Step::Begin(Trail { of, began: now, passed: vec![(from, to)], end: None }))
             }
@@ -119,12 +119,21 @@ impl Trails {
         }
     }
 
+    fn count(&self, now: Duration, direction: Direction) -> usize {
+        self.0.iter().filter(|trail| trail.of.direction == direction && trail.lives(now)).count()
+    }
+
     /// The packet of this step has passed; nothing has changed since [`Trails::step`].
     pub(crate) fn take(&mut self, now: Duration, step: Step) {
         match step {
             Step::Nothing => {}
             Step::Begin(trail) => {
                 self.0.retain(|trail| trail.lives(now));
+                if self.count(now, trail.of.direction) >= MOST
+                    && let Some(oldest) = self.0.iter().position(|old| old.of.direction == trail.of.direction)
+                {
+                    self.0.remove(oldest);
+                }
                 self.0.push_back(trail);
             }
             Step::Go(place, trail) if trail.is_whole() => drop(self.0.remove(place)),

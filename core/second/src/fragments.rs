@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::packet::{Packet, Part};
 
-/// Datagrams of a session that are remembered, of both ways. Another one begins when one of them is over.
-const REMEMBERED: usize = 16;
+/// Datagrams of a session that are remembered, of each way. Inward another one begins when one of them is over; outward the oldest is forgotten.
+const REMEMBERED: usize = 32;
 /// For how long, from the first fragment on.
 const LATELY: Duration = Duration::from_secs(2);
 /// Runs of units without a hole.
@@ -27,7 +27,7 @@ struct Wake {
     octets: Option<usize>,
 }
 
-/// The wakes of a session.
+/// The wakes of a session, oldest first.
 #[derive(Default)]
 pub(crate) struct Wakes(Vec<Wake>);
 
@@ -46,7 +46,10 @@ impl Wakes {
         }
         let wake = self.find(now, inward, packet);
         match (part.at, wake.and_then(|place| self.0.get(place))) {
-            (0, None) => part.transport >= header_of(packet.protocol) && self.remembered(now) < REMEMBERED,
+            (0, None) => {
+                part.transport >= header_of(packet.protocol)
+                    && (!inward || self.remembered(now, true) < REMEMBERED)
+            }
             (0, Some(_)) | (_, None) => false,
             (_, Some(wake)) => wake.with(part).is_some(),
         }
@@ -57,17 +60,25 @@ impl Wakes {
         let Some(part) = packet.part else { return };
         if part.at == 0 {
             self.0.retain(|wake| wake.lives(now));
+            if self.remembered(now, inward) == REMEMBERED
+                && let Some(oldest) = self.0.iter().position(|wake| wake.name.0 == inward)
+            {
+                self.0.remove(oldest);
+            }
             let empty =
                 Wake { name: name(inward, packet, part), since: now, units: Vec::new(), octets: None };
             self.0.extend(empty.with(part));
         } else if let Some(place) = self.find(now, inward, packet) {
             let wake = self.0.remove(place);
-            self.0.extend(wake.with(part).filter(|wake| !wake.complete()));
+            // Where it was: age decides who gives way.
+            if let Some(wake) = wake.with(part).filter(|wake| !wake.complete()) {
+                self.0.insert(place, wake);
+            }
         }
     }
 
-    fn remembered(&self, now: Duration) -> usize {
-        self.0.iter().filter(|wake| wake.lives(now)).count()
+    fn remembered(&self, now: Duration, inward: bool) -> usize {
+        self.0.iter().filter(|wake| wake.name.0 == inward && wake.lives(now)).count()
     }
 
     fn find(&self, now: Duration, inward: bool, packet: &Packet) -> Option<usize> {

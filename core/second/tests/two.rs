@@ -512,21 +512,27 @@ proptest! {
 }
 
 #[test]
-fn sixteen_datagrams_of_a_session_are_under_way_and_neither_lets_a_seventeenth_begin() {
+fn so_many_datagrams_of_a_session_are_under_way_inward_and_neither_lets_another_begin() {
     let mut two = Two::new(Suite::Aes128Gcm, true);
     let mut sequence = 0;
-    let mut judged = |now, id, units, more| {
+    let mut judged = |now, inward, id, units, more| {
         sequence += 1;
-        two.judge(now, sequence, Cut { six: false, inward: true, id, units, octets: 24, more, port: 80 })
+        two.judge(now, sequence, Cut { six: false, inward, id, units, octets: 24, more, port: 80 })
     };
-    for id in 0..16 {
-        assert_eq!(judged(NOW, id, 0, true), (true, true), "{id}");
+    for id in 0..32 {
+        assert_eq!(judged(NOW, true, id, 0, true), (true, true), "{id}");
     }
-    assert_eq!(judged(NOW, 16, 0, true), (false, false));
-    assert_eq!(judged(NOW, 3, 3, false), (true, true), "one is whole");
-    assert_eq!(judged(NOW, 16, 0, true), (true, true));
-    assert_eq!(judged(NOW, 17, 0, true), (false, false));
-    assert_eq!(judged(NOW + Duration::from_secs(2), 17, 0, true), (true, true), "all are too old");
+    assert_eq!(judged(NOW, true, 32, 0, true), (false, false));
+    assert_eq!(judged(NOW, true, 3, 3, false), (true, true), "one is whole");
+    assert_eq!(judged(NOW, true, 32, 0, true), (true, true));
+    assert_eq!(judged(NOW, true, 33, 0, true), (false, false));
+    // Outward they are others, and the oldest gives way.
+    for id in 0..33 {
+        assert_eq!(judged(NOW, false, id, 0, true), (true, true), "{id}");
+    }
+    assert_eq!(judged(NOW, false, 0, 3, true), (false, false));
+    assert_eq!(judged(NOW, false, 1, 3, true), (true, true));
+    assert_eq!(judged(NOW + Duration::from_secs(2), true, 33, 0, true), (true, true), "all are too old");
 }
 
 /// What is right of a few fragments of one datagram, found by counting octets.

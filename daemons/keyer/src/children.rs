@@ -3,7 +3,7 @@
 use crate::carriage::aggregation;
 use crate::exchanges::{encryptions, methods, sealed_by};
 use crate::keyer::Keyer;
-use crate::pace::Turn;
+use crate::pace::{self, Turn};
 use crate::timers::Timer;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
@@ -597,9 +597,10 @@ impl Keyer {
             return;
         }
         for (inbound, _) in there {
-            // Whether or not it is replaced.
+            // Whether or not it is replaced; but its turn comes before.
             if let (Some(life), Some(child)) = (key_life, self.children.all.get(&inbound)) {
-                self.at(life.saturating_sub(now.saturating_sub(child.made)), Timer::Expire(inbound));
+                let left = life.saturating_sub(now.saturating_sub(child.made));
+                self.at(left.max(pace::ALL.saturating_add(COMES)), Timer::Expire(inbound));
             }
             // What goes as its session's packets do not any more is not replaced by its like: workstations come by themselves. Another
             // client knows nothing of it.

@@ -433,6 +433,7 @@ impl Keyer {
     fn closed(&mut self, ike: IkeId, reason: &CloseReason) {
         self.children.forget(ike);
         self.agreed.forget(ike);
+        self.pace.forget(ike);
         match self.place {
             Place::Server => self.peer_gone(ike, reason),
             Place::Workstation => self.server_gone(ike, reason),

@@ -12,7 +12,7 @@ const AT_ONCE: usize = 8;
 /// Whoever has not answered for so long is waited for no more before another is asked.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// All have been asked after this, however many there are and whether or not they answer: who is asked late has less time to follow.
-const ALL: Duration = Duration::from_millis(500);
+pub const ALL: Duration = Duration::from_millis(500);
 
 /// An IKE SA whose children at a label are to have other keys, or that is itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,12 @@ impl<I: Copy + Ord> Pace<I> {
         Some(turn)
     }
 
+    /// This one is gone.
+    pub fn forget(&mut self, ike: I) {
+        self.waiting.retain(|turn| turn.ike != ike);
+        self.asked.remove(&ike);
+    }
+
     /// When somebody is to be asked whether or not anybody answers; `None` where nobody waits.
     pub fn due(&self) -> Option<Duration> {
         let first = self.asked.values().min().filter(|_| !self.waiting.is_empty())?;
@@ -94,14 +100,15 @@ mod tests {
         let all: Vec<u64> = (0..20).collect();
         assert_eq!(begun(&mut pace, &all, ms(0)), all[..8]);
         assert_eq!(begun(&mut pace, &all, ms(1)), [0_u64; 0]);
+        pace.forget(8);
         // Two have answered.
-        assert_eq!(begun(&mut pace, &all[2..], ms(2)), [8, 9]);
+        assert_eq!(begun(&mut pace, &all[2..], ms(2)), [9, 10]);
         assert_eq!(pace.due(), Some(PATIENCE));
         // Nobody else does: those that were asked first are waited for no more.
-        assert_eq!(begun(&mut pace, &all[2..], ms(50)), [10, 11, 12, 13, 14, 15]);
+        assert_eq!(begun(&mut pace, &all[2..], ms(50)), [11, 12, 13, 14, 15, 16]);
         assert_eq!(begun(&mut pace, &all[2..], ms(51)), [0_u64; 0]);
-        assert_eq!(begun(&mut pace, &all[2..], ms(52)), [16, 17]);
-        assert_eq!(begun(&mut pace, &[], ms(53)), [18, 19]);
+        assert_eq!(begun(&mut pace, &all[2..], ms(52)), [17, 18]);
+        assert_eq!(begun(&mut pace, &[], ms(53)), [19]);
         assert_eq!(pace.due(), None);
         assert_eq!(begun(&mut pace, &all, ms(54)), [0_u64; 0]);
     }

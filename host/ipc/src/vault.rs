@@ -129,7 +129,8 @@ pub struct Report {
 pub struct Held {
     /// How many. A super-segment is one, as the compartment hands it over.
     pub packets: u64,
-    /// The sum of their times, in nanoseconds: of each the whole of the turn in which it was dealt with, which is the most that it can have been.
+    /// The sum of their times, in nanoseconds: of each the whole of the turn in which it was dealt with. How long one waited for keys, for room in a
+    /// socket, or for its moment at a constant rate, is not in it.
     pub nanoseconds: u64,
 }
 

@@ -75,8 +75,6 @@ pub struct Link {
     pub mtu: u32,
     /// The group that it was put in; 0 if in none.
     pub group: u32,
-    /// Ethernet address; 0 if it has none.
-    pub address: [u8; 6],
 }
 
 /// What an interface may leave to others, or do for them.
@@ -480,16 +478,12 @@ impl Link {
             up: message.header.flags.contains(LinkFlags::Up),
             mtu: 0,
             group: 0,
-            address: [0; 6],
         };
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Group(group) => link.group = *group,
-                LinkAttribute::Address(octets) => {
-                    link.address = octets.as_slice().try_into().unwrap_or_default();
-                }
                 _ => {}
             }
         }

@@ -225,6 +225,7 @@ struct Prepared<'p> {
     /// Room for copies of them out of the way of their targets.
     copies: Vec<RawFd>,
     cgroups: Vec<RawFd>,
+    score: Option<Vec<u8>>,
     report: RawFd,
     parent: RawFd,
     keep: CapabilitySet,
@@ -265,6 +266,7 @@ impl<'p> Prepared<'p> {
             copies: vec![-1; sources.len()],
             sources,
             cgroups: program.cgroups.iter().map(AsRawFd::as_raw_fd).collect(),
+            score: program.gives_way.then(score).transpose()?,
             report,
             parent,
             keep: program.capabilities,
@@ -329,8 +331,8 @@ impl<'p> Prepared<'p> {
         rustix::process::setsid().map_err(next())?;
         self.enter_cgroups().map_err(next())?;
         let failed = next();
-        if self.program.gives_way {
-            give_way().map_err(failed)?;
+        if let Some(score) = &self.score {
+            give_way(score).map_err(failed)?;
         }
         let failed = next();
         if let Some(net) = self.program.net {
@@ -484,11 +486,18 @@ fn set_capabilities(keep: CapabilitySet) -> std::result::Result<(), Errno> {
     Ok(())
 }
 
-/// Half of all memory counts as used by it.
-fn give_way() -> std::result::Result<(), Errno> {
+/// Half of all memory more than by its starter counts as used by it.
+fn score() -> Result<Vec<u8>> {
+    let step = || "read oom_score_adj".to_owned();
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").step(step)?;
+    let own: i32 = own.trim().parse().map_err(|_| Error::invalid(step(), "it is no number"))?;
+    Ok(own.saturating_add(500).min(1_000).to_string().into_bytes())
+}
+
+fn give_way(score: &[u8]) -> std::result::Result<(), Errno> {
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
     let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, rustix::fs::Mode::empty())?;
-    rustix::io::write(&file, b"500").map(drop)
+    rustix::io::write(&file, score).map(drop)
 }
 
 /// Replaces the session keyring by a new, empty, anonymous one.

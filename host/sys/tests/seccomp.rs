@@ -431,6 +431,13 @@ fn a_service_does_nothing_under_the_one_lock_of_all_networks() {
         ("SIOCETHTOOL", libc::SYS_ioctl, [-1, 0x8946, 0, 0, 0], libc::EPERM),
         ("SIOCGIFCONF", libc::SYS_ioctl, [-1, 0x8912, 0, 0, 0], libc::EPERM),
         ("SIOCGIFADDR", libc::SYS_ioctl, [-1, 0x8915, 0, 0, 0], libc::EPERM),
+        ("MRT_INIT", libc::SYS_setsockopt, [-1, 0, 200, 0, 0], libc::EPERM),
+        ("MRT_FLUSH", libc::SYS_setsockopt, [-1, 0, 212, 0, 0], libc::EPERM),
+        ("MRT6_INIT", libc::SYS_setsockopt, [-1, 41, 200, 0, 0], libc::EPERM),
+        ("SIOCSIFDSTADDR", libc::SYS_ioctl, [-1, 0x8918, 0, 0, 0], libc::EPERM),
+        ("SIOCBONDSLAVEINFOQUERY", libc::SYS_ioctl, [-1, 0x8993, 0, 0, 0], libc::EPERM),
+        ("SIOCBONDINFOQUERY", libc::SYS_ioctl, [-1, 0x8994, 0, 0, 0], libc::EPERM),
+        ("UDP_GRO by another name", libc::SYS_setsockopt, [-1, 136, 104, 0, 0], libc::EPERM),
         ("SIOCGHWTSTAMP", libc::SYS_ioctl, [-1, 0x89b1, 0, 0, 0], libc::EPERM),
     ] {
         assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");

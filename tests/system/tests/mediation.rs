@@ -764,11 +764,16 @@ fn who_begins_a_thousand_requests_and_ends_none_leaves_others_the_pages_of_their
         world.login(workstation, user).ok();
         world.level(workstation, "CONFIDENTIAL//MED").ok();
     }
-    std::thread::scope(|scope| {
-        scope.spawn(|| world.run("ws1", &["python3", "-c", BEGINS]).ok());
-        std::thread::sleep(Duration::from_secs(25));
-        for _ in 0..5 {
-            assert!(world.fetch("ws2", PAGE).ok().contains("<h1>CONFIDENTIAL//MED</h1>"));
-        }
-    });
+    let mut begins = world.inside("ws1", &["python3", "-c", BEGINS]);
+    let mut begins = begins.stdout(Stdio::piped()).spawn().expect("a program that begins requests");
+    let mut said = String::new();
+    let told = begins.stdout.take().expect("what it says");
+    BufReader::new(told).read_line(&mut said).expect("that they are there");
+    assert_eq!(said, "there\n");
+    for _ in 0..5 {
+        assert!(world.fetch("ws2", PAGE).ok().contains("<h1>CONFIDENTIAL//MED</h1>"));
+    }
+    assert!(begins.try_wait().expect("whether it goes on").is_none(), "they are there still");
+    begins.kill().expect("end it");
+    begins.wait().expect("its end");
 }

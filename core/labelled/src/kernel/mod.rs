@@ -23,6 +23,8 @@ pub use assembler::{Instruction, LOAD_WIDE, MAP};
 pub use egress::{compartment, egress};
 pub use ingress::ingress;
 
+/// The Ethernet address of both ends of each wire: nobody else is on one. Locally administered.
+pub const WIRE: [u8; 6] = [0x02, 0, 0, 0, 0, 1];
 /// Octets that a label's option has in the tables: those that it lacks are 0.
 pub const OPTION: usize = crate::cipso::MOST;
 /// Datagrams whose fragments are on their way, that are remembered.
@@ -49,9 +51,12 @@ pub enum Map {
     Unlabelled = 7,
     /// As `Unlabelled`, for IPv6 ([`SIX_PREFIX`] octets).
     SixUnlabelled = 8,
-    /// Hash: a wire (the interface's index, `u32`) → what is counted of the segments that go there (`u32`), 0 at first.
+    /// Hash: a wire (the interface's index, `u32`) → what is counted of the segments that go there (`u32`), [`ALONE`] at first.
     Aggregates = 9,
 }
+
+/// In [`Map::Aggregates`], of a wire on which nothing came yet.
+pub const ALONE: u32 = 128;
 
 /// What a link carries beside labelled packets of IPv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Steps that IPv4 and IPv6 have in common.
 
-use super::Map;
 use super::assembler::{Alu, FRAME, If, Size, Target};
-use super::header::{CLOCK, LENGTH, LOOK_UP, MARK, OTHER, PACKET, Program, TOTAL, UPDATE};
+use super::header::{CLOCK, LENGTH, LOOK_UP, MARK, OTHER, PACKET, Program, STORE_BYTES, TOTAL, UPDATE};
+use super::{Map, WIRE};
 use crate::Drop;
 
 /// `bpf_redirect_peer`: straight into the namespace at the other end of the wire.
@@ -12,8 +12,12 @@ const REDIRECT: i32 = 23;
 const TCP: i32 = 6;
 /// A segment that is worth joining, in octets with its Ethernet header.
 const LONG: i32 = 600;
-/// What is counted of a wire's segments is between 0 and this; below the half, they are joined.
-const MOST: i32 = 64;
+/// What is counted of a wire's segments is between 0 and this; below the half they are joined. Who crosses the half goes on to the end, so that as many the other
+/// way are wanted to come back.
+const MOST: i32 = 128;
+const HALF: i32 = MOST / 2;
+/// `pkt_type` of `struct __sk_buff`: 0 for what is for the link's own address (PACKET_HOST).
+const FOR_WHOM: i16 = 4;
 /// `cb[0]` of `struct __sk_buff`: where the packet goes, for who runs the program on a packet of their own.
 const NOTE: i16 = 48;
 
@@ -97,16 +101,21 @@ pub(super) fn to_single_level(program: &mut Program) {
     asm.jump_if_register(1, If::Differs, 2, elsewhere);
 }
 
-/// To the other end of the wire with the index in register 9; register 1 = the protocol, and `key` has room for 4 octets.
+/// To the other end of the wire with the index in register 9; register 1 = the protocol, as it stands in the header.
 ///
 /// A packet costs the compartment's rules the same however much it has, and a network card joins none that has options. So segments of TCP are joined behind
 /// the wire, where long ones come alone: each takes one from a count, a short one gives one, and an aggregate all. So each of a connection's
 /// goes the same way as the one before, but for few that overtake others where that changes. What is short alone, as requests are, is there sooner without.
+/// `key` has room for 8 octets.
 pub(super) fn redirect(program: &mut Program, key: i16) {
+    let malformed = program.drop(Drop::Malformed);
     let asm = &mut program.asm;
     let (at_once, single, short, counted) = (asm.place(), asm.place(), asm.place(), asm.place());
+    let (less, more) = (asm.place(), asm.place());
     asm.store(Size::Word, PACKET, NOTE, OTHER);
     asm.jump_if(1, If::Differs, TCP, at_once);
+    asm.load(Size::Word, 1, PACKET, FOR_WHOM);
+    asm.jump_if(1, If::Differs, 0, at_once);
     asm.store(Size::Word, FRAME, key, OTHER);
     asm.map(1, Map::Aggregates as i32);
     asm.stack(2, key);
@@ -121,14 +130,31 @@ pub(super) fn redirect(program: &mut Program, key: i16) {
     asm.load(Size::Word, 1, PACKET, LENGTH);
     asm.jump_if(1, If::Less, LONG, short);
     asm.jump_if(2, If::Equal, 0, counted);
+    asm.jump_if(2, If::Differs, HALF, less);
+    asm.set(Alu::Move, 2, 1);
+    asm.here(less);
     asm.set(Alu::Sub, 2, 1);
     asm.jump(counted);
     asm.here(short);
     asm.jump_if(2, If::AtLeast, MOST, counted);
+    asm.jump_if(2, If::Differs, HALF - 1, more);
+    asm.set(Alu::Move, 2, MOST - 1);
+    asm.here(more);
     asm.set(Alu::Add, 2, 1);
     asm.here(counted);
     asm.store(Size::Word, 0, 0, 2);
-    asm.jump_if(2, If::AtLeast, MOST / 2, at_once);
+    asm.jump_if(2, If::AtLeast, HALF, at_once);
+    // Both ends of a wire have its own address; what comes from the link has the link's.
+    let [a, b, c, d, e, f] = WIRE;
+    asm.put(Size::Word, FRAME, key, i32::from_ne_bytes([a, b, c, d]));
+    asm.put(Size::Half, FRAME, key + 4, i32::from(u16::from_ne_bytes([e, f])));
+    asm.with(Alu::Move, 1, PACKET);
+    asm.set(Alu::Move, 2, 0);
+    asm.stack(3, key);
+    asm.set(Alu::Move, 4, WIRE.len() as i32);
+    asm.set(Alu::Move, 5, 0);
+    asm.call(STORE_BYTES);
+    asm.jump_if(0, If::Differs, 0, malformed);
     asm.with(Alu::Move, 1, OTHER);
     asm.set(Alu::Move, 2, 0);
     asm.call(REDIRECT);

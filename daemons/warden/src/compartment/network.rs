@@ -41,10 +41,10 @@ const SETTINGS: [(&str, &str); 16] = [
     ("ipv4/tcp_rmem", "4096 131072 6291456"),
     ("ipv4/tcp_wmem", "4096 16384 4194304"),
     // What has not come of a datagram is in one table of the label's, 4 MiB in all and for 30 s as Linux has it by itself: who leaves out pieces would
-    // keep everybody's large datagrams away. A vault lets the pieces of one pass for two seconds, and of sixteen at a time (docs/esp.md).
-    ("ipv4/ipfrag_high_thresh", "16777216"),
+    // keep everybody's large datagrams away. A vault lets the pieces of one pass for two seconds, and of 32 at a time (docs/esp.md).
+    ("ipv4/ipfrag_high_thresh", "33554432"),
     ("ipv4/ipfrag_time", "2"),
-    ("ipv6/ip6frag_high_thresh", "16777216"),
+    ("ipv6/ip6frag_high_thresh", "33554432"),
     ("ipv6/ip6frag_time", "2"),
     // Nothing is forwarded from one interface to another.
     ("ipv4/conf/all/forwarding", "0"),

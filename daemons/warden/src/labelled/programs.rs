@@ -109,7 +109,7 @@ impl LinkPrograms {
         let option = cipso::encode(&self.domain, label).map_err(unsayable)?;
         let entry = kernel::written(&option).ok_or_else(too_long)?;
         self.four.options.set(&mark.to_ne_bytes(), &entry)?;
-        self.aggregates.set(&wire.to_ne_bytes(), &[0; 4])?;
+        self.aggregates.set(&wire.to_ne_bytes(), &kernel::ALONE.to_ne_bytes())?;
         let mut cost = option.len().next_multiple_of(4);
         if let Some(six) = &self.six {
             for option in calipso::spellings(&self.domain, label).map_err(unsayable)? {

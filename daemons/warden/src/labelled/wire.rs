@@ -7,6 +7,7 @@ use super::programs::{Dropped, LinkPrograms};
 use crate::compartment::set;
 use crate::edges::Edge;
 use crate::pinned::{self, Pinned};
+use levee_labelled::kernel::WIRE;
 use levee_policy::{Domain, Label};
 use levee_sys::net::{Hook, Link, Net, Offload};
 use levee_sys::{Error, Result};
@@ -14,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 /// What the names of wires' outer ends begin with. No interface of the host's that is given to a network may.
-const WIRE: &str = "levee";
+const OUTER: &str = "levee";
 
 /// Settings of the namespace, under `/proc/sys/net`.
 const SETTINGS: [(&str, &str); 4] = [
@@ -57,7 +58,7 @@ impl LabelledWire {
         pins: &Path,
     ) -> Result<Self> {
         let interface = edge.interface.as_str();
-        if interface == "lo" || interface.starts_with(WIRE) {
+        if interface == "lo" || interface.starts_with(OUTER) {
             return Err(Error::invalid(
                 format!("part the packets of {interface}"),
                 "levee needs such names itself",
@@ -107,7 +108,7 @@ impl LabelledWire {
     /// The step that failed.
     pub fn lay(&mut self, label: &Label, to: BorrowedFd<'_>) -> Result<()> {
         let mark = self.labels.saturating_add(1);
-        let outer = format!("{WIRE}w{mark}");
+        let outer = format!("{OUTER}w{mark}");
         let (mut here, mut there) = (self.place.net()?, Net::in_ns(to)?);
         here.add_veth(&outer, &self.link.name, Some(to))?;
         let cost = self.programs.add(label, mark, here.index(&outer)?)?;
@@ -119,9 +120,8 @@ impl LabelledWire {
             );
             return Err(Error::invalid(format!("carry IPv6 with labels at {}", self.link.name), why));
         }
-        // Nobody else is on a wire: what the link delivers is for its ends as it is.
-        here.make_wire(&outer, self.link.address)?;
-        there.make_wire(&self.link.name, self.link.address)?;
+        here.make_wire(&outer, WIRE)?;
+        there.make_wire(&self.link.name, WIRE)?;
         there.set_offload(&self.link.name, Offload::Joined, true)?;
         here.set_offload(&outer, Offload::SuperSegments, false)?;
         there.set_mtu(&self.link.name, room)?;
@@ -172,7 +172,7 @@ impl LabelledWire {
 /// Deletes the wires that a namespace has an outer end of.
 fn cut(place: &Pinned) -> Result<()> {
     let mut net = place.net()?;
-    for link in net.links()?.into_iter().filter(|link| link.name.starts_with(WIRE)) {
+    for link in net.links()?.into_iter().filter(|link| link.name.starts_with(OUTER)) {
         net.delete(&link.name)?;
     }
     Ok(())

@@ -27,6 +27,8 @@ const OF_ONE_SESSION: &str = "50/second burst 4096 packets";
 /// minutes, and gives none of these up for another. So hosts have fewer than 160,000 of the 262,144, and those of one network their part. Of TCP the table
 /// keeps what a service has; what is half open, or over, gives way.
 const OF_HOSTS: [u32; 2] = [1_000, 32_768];
+/// However many networks there are, those of one may begin so many in a second.
+const OF_ONE_NETWORK: u32 = 100;
 /// Nobody needs longer until all of that is there again.
 const FORGOTTEN: &str = "2m";
 
@@ -64,10 +66,10 @@ impl Ruleset {
         self.by_interface(f, "input", |text, index, edge| {
             let _ = writeln!(text, "    ct state established,related accept");
             let part = |all: u32| all / u32::try_from(self.edges.len()).unwrap_or(u32::MAX).max(1);
-            let [rate, burst] = OF_HOSTS.map(|all| part(all).max(1));
+            let [rate, burst] = OF_HOSTS.map(|all| part(all).max(OF_ONE_NETWORK));
             let _ = writeln!(
                 text,
-                "    meta l4proto udp ct state new ct status & confirmed == 0 limit rate over {rate}/second burst {burst} packets counter name {} drop",
+                "    meta l4proto udp ct status & (confirmed | dnat) == dnat ct state new limit rate over {rate}/second burst {burst} packets counter name {} drop",
                 Self::counter(index, Reason::Crowd)
             );
             Self::solicited(text, index, "");

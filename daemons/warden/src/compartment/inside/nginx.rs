@@ -52,7 +52,7 @@ pub(super) fn command(service: &Served) -> (String, Vec<String>, Vec<String>) {
     let inherited: String =
         (0..service.addresses.len()).map(|n| format!("{};", n.saturating_add(FIRST_LISTENER))).collect();
     // What is left of an upload that its own end has not seen would stay in the store for ever.
-    let start = "rm -rf \"$1\"; mkdir -p \"$1\"; exec /usr/sbin/nginx -c \"$0\" -e stderr";
+    let start = "rm -rf \"$1\"; rm -f /srv/own/.incoming/[0-9]*; mkdir -p \"$1\"; exec /usr/sbin/nginx -c \"$0\" -e stderr";
     (
         "/bin/sh".into(),
         ["sh", "-c", start, &path(service), &incoming(service)].map(Into::into).to_vec(),
