@@ -235,6 +235,19 @@ fn a_datagram_is_remembered_for_two_seconds_and_so_many_at_most_of_a_session() {
 }
 
 #[test]
+fn of_datagrams_that_leave_the_oldest_gives_way_and_none_that_comes() {
+    let mut tunnel = tunnel();
+    let down = |cut: Cut| cut.packet("10.9.0.1", "10.0.0.2", [PORT, 5_000]);
+    arrives(&mut tunnel, NOW, &cut(1, 0, 8, true).up(PORT)).unwrap();
+    for id in 0..33 {
+        assert_eq!(leaves(&mut tunnel.server, NOW, &down(cut(id, 0, 8, true))), Ok(()), "{id}");
+    }
+    assert_eq!(leaves(&mut tunnel.server, NOW, &down(cut(0, 8, 8, true))), NO);
+    assert_eq!(leaves(&mut tunnel.server, NOW, &down(cut(1, 8, 8, true))), Ok(()));
+    assert_eq!(arrives(&mut tunnel, NOW, &cut(1, 8, 8, true).up(PORT)), Ok(()));
+}
+
+#[test]
 fn ipv6_fragments_go_by_the_same_rules_and_are_not_cut_again() {
     let mut tunnel = tunnel();
     let fragment = |offset: u16, more: u16, length: usize| {

@@ -532,7 +532,11 @@ fn so_many_datagrams_of_a_session_are_under_way_inward_and_neither_lets_another_
     }
     assert_eq!(judged(NOW, false, 0, 3, true), (false, false));
     assert_eq!(judged(NOW, false, 1, 3, true), (true, true));
+    assert_eq!(judged(NOW, true, 0, 3, true), (true, true), "it is none of those");
     assert_eq!(judged(NOW + Duration::from_secs(2), true, 33, 0, true), (true, true), "all are too old");
+    // The shortest that a first one may be: the whole of UDP's header.
+    let least = Cut { six: true, inward: true, id: 1, units: 0, octets: 8, more: true, port: 53 };
+    assert_eq!(two.judge(NOW + Duration::from_secs(2), 1_000, least), (true, true));
 }
 
 /// What is right of a few fragments of one datagram, found by counting octets.

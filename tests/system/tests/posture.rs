@@ -403,7 +403,7 @@ fn who_does_not_follow_loses_its_keys_though_its_labels_mediator_begins_anew_mea
         serde_json::from_str(&status.out).is_ok_and(|status| suites(&status, OTHER).is_empty())
     });
     keyer.signal("CONT");
-    eventually(Duration::from_secs(5), "the log says why", || {
+    eventually(Duration::from_secs(20), "the log says why", || {
         audit(&world).matches("did not follow in time when the posture became swift").count() == 2
     });
 }
