@@ -3,7 +3,6 @@
 use crate::carriage::aggregation;
 use crate::exchanges::{encryptions, methods, sealed_by};
 use crate::keyer::Keyer;
-use crate::pace::{self, Turn};
 use crate::timers::Timer;
 use levee_esp::{Spi, Steering};
 use levee_ike::{
@@ -586,44 +585,23 @@ impl Keyer {
         let key_life = keying.key_life;
         self.children.moved.insert(label.clone(), Moved { keying, since: kept.unwrap_or(now) });
         self.prefer();
-        let ikes: BTreeSet<IkeId> = there.iter().map(|(_, ike)| *ike).collect();
-        for ike in &ikes {
-            self.narrow(*ike, &label);
+        for ike in there.iter().map(|(_, ike)| *ike).collect::<BTreeSet<_>>() {
+            self.hold_to(ike, &label);
         }
-        let children = kept.is_none();
-        self.pace.put(ikes.into_iter().map(|ike| Turn { ike, label: label.clone(), children }));
-        self.go_on();
         if kept.is_some() {
             return;
         }
         for (inbound, _) in there {
-            // Whether or not it is replaced; but its turn comes before.
+            // Whether or not it is replaced.
             if let (Some(life), Some(child)) = (key_life, self.children.all.get(&inbound)) {
-                let left = life.saturating_sub(now.saturating_sub(child.made));
-                self.at(left.max(pace::ALL.saturating_add(COMES)), Timer::Expire(inbound));
+                self.at(life.saturating_sub(now.saturating_sub(child.made)), Timer::Expire(inbound));
             }
             // What goes as its session's packets do not any more is not replaced by its like: workstations come by themselves. Another
             // client knows nothing of it.
-            if self.children.goes_otherwise(inbound)
-                && self.place == Place::Server
-                && self.children.may_follow(inbound)
-            {
+            if !self.children.goes_otherwise(inbound) {
+                self.rekey(inbound);
+            } else if self.place == Place::Server && self.children.may_follow(inbound) {
                 self.at(COMES, Timer::Rekey(inbound));
-            }
-        }
-    }
-
-    /// Replaces keys of those whose turn it is.
-    pub(crate) fn go_on(&mut self) {
-        let now = self.now().monotonic;
-        let (agreed, wanted) = (&self.agreed, &self.children.wanted);
-        let is_busy = |ike| agreed.is_changing(ike) || wanted.values().any(|(_, of)| *of == ike);
-        let turns: Vec<Turn<IkeId>> = std::iter::from_fn(|| self.pace.next(now, is_busy)).collect();
-        for Turn { ike, label, children } in turns {
-            if self.hold_to(ike, &label) && children {
-                for inbound in self.children.made_before(ike) {
-                    self.rekey(inbound);
-                }
             }
         }
     }

@@ -30,11 +30,6 @@ impl Agreed {
         self.suites.insert(ike, suite);
     }
 
-    /// Whether it is about to get other keys.
-    pub fn is_changing(&self, ike: IkeId) -> bool {
-        self.changing.contains_key(&ike)
-    }
-
     /// It is gone.
     pub fn forget(&mut self, ike: IkeId) {
         self.suites.remove(&ike);
@@ -159,25 +154,19 @@ impl Keyer {
         refused.is_some() && refused == self.asked_of(ike, label).as_ref()
     }
 
-    /// An IKE SA with children at this label gets no keys any more that the label does not allow. Whether it is there.
-    pub(crate) fn narrow(&mut self, ike: IkeId, label: &LabelName) -> bool {
-        let Some(keying) = self.asked_of(ike, label) else { return true };
-        let proposals = Some(narrowed(&self.endpoint.config().ike, &keying));
-        let is_there = self.command(Command::NarrowIke { ike, proposals }).is_ok();
-        if !is_there {
-            self.agreed.soon.insert(ike, label.clone());
-        }
-        is_there
-    }
-
-    /// As [`Keyer::narrow`], and it gets others where it has such. Whether it has what the label allows.
+    /// An IKE SA with children at this label gets no keys any more that the label does not allow, and others where it has such. Whether
+    /// it has.
     pub(crate) fn hold_to(&mut self, ike: IkeId, label: &LabelName) -> bool {
         let Some(keying) = self.asked_of(ike, label) else { return true };
-        let is_there = self.narrow(ike, label);
+        let proposals = Some(narrowed(&self.endpoint.config().ike, &keying));
+        let narrow = self.command(Command::NarrowIke { ike, proposals });
+        if narrow.is_err() {
+            self.agreed.soon.insert(ike, label.clone());
+        }
         if self.suits(ike, label) {
             return true;
         }
-        if is_there
+        if narrow.is_ok()
             && !self.refuses(ike, label)
             && self.agreed.changing.get(&ike) != Some(&keying)
             && self.command(Command::RekeyIke { ike }).is_ok()

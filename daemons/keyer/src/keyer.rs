@@ -3,7 +3,6 @@
 use crate::children::Children;
 use crate::exchanges::Agreed;
 use crate::net::{LONGEST, Received, Sockets};
-use crate::pace::Pace;
 use crate::server::Server;
 use crate::signer::Signer;
 use crate::source::Source;
@@ -71,7 +70,6 @@ pub struct Keyer {
     pub(crate) server: Server,
     pub(crate) workstation: Workstation,
     pub(crate) timers: Timers,
-    pub(crate) pace: Pace<IkeId>,
     /// When the state machine's next timer is due.
     due: Option<Duration>,
     began: Instant,
@@ -110,7 +108,6 @@ impl Keyer {
             server: Server::default(),
             workstation: Workstation::default(),
             timers: Timers::default(),
-            pace: Pace::default(),
             due: None,
             began: Instant::now(),
             dropped: BTreeMap::new(),
@@ -157,7 +154,7 @@ impl Keyer {
     /// Waits for something, and does it. False when it is time to end.
     fn turn(&mut self) -> Result<bool, Fatal> {
         let first = self.timers.first();
-        let next = [first, self.due, self.pace.due()].into_iter().flatten().min();
+        let next = [first, self.due].into_iter().flatten().min();
         let limit = next.map(|at| at.saturating_sub(self.began.elapsed()));
         let ends = self.server.first_end().into_iter().chain(self.workstation.first_end()).min();
         let ends = ends.map(|end| Duration::from_secs(end.saturating_sub(self.now().unix_seconds)));
@@ -181,7 +178,6 @@ impl Keyer {
         }
         self.drive();
         self.ring();
-        self.go_on();
         self.see_to_certificates();
         self.drive();
         Ok(true)
@@ -433,7 +429,6 @@ impl Keyer {
     fn closed(&mut self, ike: IkeId, reason: &CloseReason) {
         self.children.forget(ike);
         self.agreed.forget(ike);
-        self.pace.forget(ike);
         match self.place {
             Place::Server => self.peer_gone(ike, reason),
             Place::Workstation => self.server_gone(ike, reason),

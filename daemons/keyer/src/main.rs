@@ -13,7 +13,6 @@ mod children;
 mod exchanges;
 mod keyer;
 mod net;
-mod pace;
 mod server;
 mod shares;
 mod signer;
