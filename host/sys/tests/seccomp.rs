@@ -415,7 +415,7 @@ fn a_service_is_refused_what_namespaces_do_not_separate() {
     }
 }
 
-/// `rtnl_mutex` is one for all networks of the machine, and a group that is left is looked for in the list of all.
+/// `rtnl_mutex` is one for all networks of the machine, and a group that is left is looked for in the list of all. These are the calls of which it was read.
 #[test]
 fn a_service_does_nothing_under_the_one_lock_of_all_networks() {
     for (what, call, args, expected) in [

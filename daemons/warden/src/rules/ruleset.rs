@@ -137,7 +137,7 @@ pub enum Reason {
     Options,
     /// From a session, to a host: a connection beyond those that it may begin.
     Many,
-    /// From the network: a connection beyond those that its hosts may begin together.
+    /// From the network: a flow of UDP beyond those that its hosts may begin together.
     Crowd,
 }
 

@@ -24,10 +24,10 @@ pub(super) const KNOWN: &str = "5m";
 /// not answered is new for as long as it goes on; its first packet alone is not confirmed yet.
 const OF_ONE_SESSION: &str = "50/second burst 4096 packets";
 /// How many flows of UDP all hosts of all networks of a label may begin in a second, and how many of them at once: Linux keeps one that was answered for two
-/// minutes, and gives none of these up for another. So hosts have fewer than 160,000 of the 262,144, and those of one network their part. Of TCP the table
+/// minutes, and gives none of these up for another. So hosts of up to ten networks have fewer than 160,000 of the 262,144, and those of one network their part. Of TCP the table
 /// keeps what a service has; what is half open, or over, gives way.
 const OF_HOSTS: [u32; 2] = [1_000, 32_768];
-/// However many networks there are, those of one may begin so many in a second.
+/// However many networks there are, those of one may begin so many in a second; those of more than twenty can then fill the table together.
 const OF_ONE_NETWORK: u32 = 100;
 /// Nobody needs longer until all of that is there again.
 const FORGOTTEN: &str = "2m";
