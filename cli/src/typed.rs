@@ -1,8 +1,9 @@
 //! What a person types that nobody is to see: at a terminal, or as the first line of something.
 
 use std::io::{self, BufRead};
+use std::os::fd::AsFd;
 
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use levee_sys::terminal::typed_unseen;
 use zeroize::Zeroizing;
 
 /// A passphrase, erased when dropped.
@@ -22,16 +23,12 @@ pub fn line(from: impl BufRead) -> Result<Passphrase, String> {
 /// Asks on the terminal, with echo off meanwhile.
 pub fn ask(prompt: &str) -> Result<Passphrase, String> {
     let stdin = io::stdin();
-    let fault = |e: rustix::io::Errno| format!("the terminal: {e}");
-    let before = tcgetattr(&stdin).map_err(fault)?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    silent.local_modes.insert(LocalModes::ECHONL);
-    eprint!("{prompt}");
-    tcsetattr(&stdin, OptionalActions::Flush, &silent).map_err(fault)?;
-    let answer = line(stdin.lock());
-    tcsetattr(&stdin, OptionalActions::Flush, &before).map_err(fault)?;
-    answer
+    typed_unseen(stdin.as_fd(), || {
+        eprint!("{prompt}");
+        Ok(())
+    })
+    .map_err(|e| e.to_string())?;
+    line(stdin.lock())
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use std::path::PathBuf;
 pub(crate) const LABEL: &str = "LOW";
 /// Whose the other slots are, where there are frames; nothing runs at it.
 const OTHER: &str = "HIGH";
+/// The share that a partition has where nothing is said.
+pub(crate) const USUAL: u32 = 100;
 /// Between two slots.
 const MARGIN: &str = "500us";
 
@@ -24,6 +26,8 @@ pub(crate) struct Partition {
     pub(crate) command: Vec<String>,
     /// Packages of the host that it wants besides.
     pub(crate) software: Vec<String>,
+    /// Its share of the processors beside others'.
+    pub(crate) weight: u32,
 }
 
 /// A site with these partitions at one label, and these tables besides. Where there are frames, the label and another one have slots of
@@ -36,9 +40,9 @@ fn site(partitions: &[Partition], tables: &str, slot: Option<u32>) -> String {
             out.push_str(&format!("[[frames.slot]]\nlabels = [\"{label}\"]\ntime = \"{slot}ms\"\n\n"));
         }
     }
-    for Partition { name, command, software } in partitions {
+    for Partition { name, command, software, weight } in partitions {
         out.push_str(&format!(
-            "[[partition]]\nname = \"{name}\"\nlabel = \"{LABEL}\"\ncommand = {command:?}\ndisk = \"32M\"\nsoftware = {software:?}\n\n"
+            "[[partition]]\nname = \"{name}\"\nlabel = \"{LABEL}\"\ncommand = {command:?}\ndisk = \"32M\"\nsoftware = {software:?}\nweight = {weight}\n\n"
         ));
     }
     out + tables
@@ -126,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_site_has_frames_only_where_they_are_asked_for() {
-        let one = Partition { name: "one", command: vec!["/bin/true".into()], software: Vec::new() };
+        let one =
+            Partition { name: "one", command: vec!["/bin/true".into()], software: Vec::new(), weight: USUAL };
         let plain = site(std::slice::from_ref(&one), "", None);
         assert!(plain.contains("name = \"one\"") && !plain.contains("[frames]"), "{plain}");
         let framed = site(&[one], "", Some(5));

@@ -195,31 +195,50 @@ fn connection(mut s: TcpStream, congestion: Option<&str>) -> io::Result<()> {
             }
         }
         [b'f'] => {
-            let mut left = u32::from_be_bytes(big_endian(&mut s)?) as usize;
-            send_while(&mut s, |n| {
-                let now = left.min(n);
-                left -= now;
-                now
-            })
+            let asked = u32::from_be_bytes(big_endian(&mut s)?) as usize;
+            send(&mut s, asked)
         }
         [b'a'] => {
             let name = sockopt::tcp_congestion(&s)?;
             s.write_all(name.as_bytes())
         }
-        [b'G'] => {
-            let mut buf = [0_u8; 4096];
-            let mut seen: Vec<u8> = verb.to_vec();
-            while !seen.ends_with(b"\r\n\r\n") && seen.len() < 16_384 {
-                let n = s.read(&mut buf)?;
-                match buf.get(..n) {
-                    None | Some([]) => return Ok(()),
-                    Some(part) => seen.extend_from_slice(part),
-                }
-            }
-            s.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        }
+        [b'G'] => page(&mut s),
         _ => Ok(()), // an unknown verb gets no answer
     }
+}
+
+/// Answers a request of HTTP that begins with the `G` that has been read, with as many octets as it asks for.
+fn page(s: &mut TcpStream) -> io::Result<()> {
+    let mut buf = [0_u8; 4096];
+    let mut seen: Vec<u8> = b"G".to_vec();
+    while !seen.ends_with(b"\r\n\r\n") && seen.len() < 16_384 {
+        let n = s.read(&mut buf)?;
+        match buf.get(..n) {
+            None | Some([]) => return Ok(()),
+            Some(part) => seen.extend_from_slice(part),
+        }
+    }
+    let asked = octets(&seen);
+    s.write_all(
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {asked}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
+    if asked == 0 { Ok(()) } else { send(s, asked) }
+}
+
+/// Sends so many octets.
+fn send(s: &mut TcpStream, mut left: usize) -> io::Result<()> {
+    send_while(s, |n| {
+        let now = left.min(n);
+        left -= now;
+        now
+    })
+}
+
+/// How many octets a request asks for, whose path is their number: a MiB at most, and none by any other path.
+fn octets(request: &[u8]) -> usize {
+    let path = request.strip_prefix(b"GET /").unwrap_or_default().split(|byte| *byte == b' ').next();
+    let number = path.and_then(|path| std::str::from_utf8(path).ok()?.parse::<usize>().ok());
+    number.unwrap_or(0).min(1 << 20)
 }
 
 /// Reads datagrams for ever: `e…` is sent back, `d` with trial and sequence number is counted, `q` with a
@@ -406,5 +425,19 @@ pub fn crr_verb(closer: Closer) -> u8 {
     match closer {
         Closer::Server => b'c',
         Closer::Client => b'C',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_a_number_has_so_many_octets() {
+        assert_eq!(octets(b"GET /1024 HTTP/1.1\r\n\r\n"), 1024);
+        assert_eq!(octets(b"GET /9999999999 HTTP/1.1\r\n\r\n"), 1 << 20);
+        for none in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"GET /page HTTP/1.1\r\n\r\n", b"GET", b""] {
+            assert_eq!(octets(none), 0, "{}", String::from_utf8_lossy(none));
+        }
     }
 }

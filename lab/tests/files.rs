@@ -395,3 +395,22 @@ fn the_documented_fields_are_those_that_are_written() {
     }
     assert_eq!(documented.len(), written.len(), "{:?}", documented.keys());
 }
+
+/// The figures of the Vaulted VPN's study: every point of a line is in the file, and each is where its rate and time are.
+#[test]
+fn the_figures_of_a_study_are_drawn_from_its_samples() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let run = dir.path().join("vaulted");
+    fs::create_dir(&run).expect("a directory");
+    fs::copy(committed("vaulted-quick").join("study.json"), run.join("study.json")).expect("study.json");
+    fs::write(run.join("samples.ndjson"), lines("vaulted-quick").join("\n") + "\n").expect("samples");
+    said(&["report", text(&run)]);
+    let report = fs::read_to_string(run.join("report.md")).expect("a report");
+    for (figure, arms) in [("7", 5), ("8", 3)] {
+        assert!(report.contains(&format!("(figure-{figure}.svg)")), "{report}");
+        let svg = fs::read_to_string(run.join(format!("figure-{figure}.svg"))).expect("a figure");
+        // Three rates, times above and errors below.
+        assert_eq!(svg.matches("<circle").count(), arms * 3 * 2, "{svg}");
+        assert!(svg.contains("prefers-color-scheme:dark") && svg.contains("var(--c2)"), "{svg}");
+    }
+}

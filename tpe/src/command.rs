@@ -7,11 +7,11 @@ use levee_ipc::tpe::{Answer, Command, Session, Status};
 use levee_ipc::{Channel, RecvError};
 use levee_policy::LabelName;
 use levee_prices::{Carried, Forecast, Measured, Price, Told};
+use levee_sys::terminal::typed_unseen;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::termios::{LocalModes, OptionalActions, isatty, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -201,20 +201,9 @@ impl PasswordSource {
                 let terminal = std::fs::File::options().read(true).write(true).open("/dev/tty");
                 let terminal = terminal
                     .map_err(local("no terminal to ask for the password (--password-stdin reads it)"))?;
-                if !isatty(&terminal) {
-                    return Err(Fault::Local("no terminal to ask for the password".into()));
-                }
-                let modes = tcgetattr(&terminal).map_err(|e| Fault::Local(e.to_string()))?;
-                let mut silent = modes.clone();
-                silent.local_modes.remove(LocalModes::ECHO);
-                write!(&terminal, "{prompt}: ").map_err(local("the terminal"))?;
-                tcsetattr(&terminal, OptionalActions::Flush, &silent)
+                typed_unseen(terminal.as_fd(), || write!(&terminal, "{prompt}: "))
                     .map_err(|e| Fault::Local(e.to_string()))?;
-                let line = line_of(io::BufReader::new(&terminal));
-                let restored = tcsetattr(&terminal, OptionalActions::Flush, &modes);
-                let _ = writeln!(&terminal);
-                restored.map_err(|e| Fault::Local(e.to_string()))?;
-                secret(line.map_err(local("the terminal"))?)
+                secret(line_of(io::BufReader::new(&terminal)).map_err(local("the terminal"))?)
             }
         }
     }

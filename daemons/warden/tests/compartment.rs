@@ -82,7 +82,10 @@ fn copies_of_dominated_labels_are_read_and_writing_them_is_refused_by_the_mount(
     let lab = Lab::new("below");
     lab.put_below("U/low.txt", "unclassified");
     let mut running = lab.start_serving();
-    assert!(fetch(&lab, "GET", "/below/U/low.txt", b"").ends_with("unclassified"));
+    let low = fetch(&lab, "GET", "/below/U/low.txt", b"");
+    assert!(low.ends_with("unclassified") && low.contains("X-Label: SECRET"), "{low}");
+    // A browser runs no script of it.
+    assert!(low.contains("Content-Security-Policy: script-src 'none'; object-src 'none'"), "{low}");
     assert!(fetch(&lab, "GET", "/", b"").contains("low.txt"), "the page lists the dominated documents");
     for (method, path) in
         [("PUT", "/below/U/low.txt"), ("PUT", "/below/U/new.txt"), ("DELETE", "/below/U/low.txt")]

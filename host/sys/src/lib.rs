@@ -34,6 +34,7 @@ pub mod signals;
 pub mod sockdiag;
 pub mod spawn;
 pub mod tcp;
+pub mod terminal;
 pub mod tun;
 pub mod udp;
 pub mod wipe;

@@ -15,21 +15,7 @@ impl Signals {
     /// # Errors
     /// The kernel's.
     pub fn new(signals: &[rustix::process::Signal]) -> Result<Self> {
-        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset initialises the whole set that it is given, which is ours; sigaddset then only
-        // changes it. Neither keeps the pointer.
-        let set = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            for signal in signals {
-                libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
-            }
-            set.assume_init()
-        };
-        // SAFETY: `set` is initialised and outlives the call; a null old set is allowed. Blocking a signal
-        // breaks no invariant of any other code: it is only delivered through the descriptor.
-        if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } != 0 {
-            return Err(Error::new("hold signals back", io::Error::last_os_error()));
-        }
+        let set = masked(libc::SIG_BLOCK, signals)?;
         // SAFETY: `set` is initialised and outlives the call; -1 asks for a new descriptor.
         let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
         if fd < 0 {
@@ -37,6 +23,14 @@ impl Signals {
         }
         // SAFETY: signalfd succeeded, so `fd` is a new descriptor that nobody else owns.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Holds `signals` back no more in the calling thread: what has come and was not read is delivered now.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn release(self, signals: &[rustix::process::Signal]) -> Result<()> {
+        masked(libc::SIG_UNBLOCK, signals).map(drop)
     }
 
     /// The number of the next signal that has come, if any.
@@ -54,6 +48,27 @@ impl Signals {
             Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
             Err(e) => Err(e).step(|| "read a signal".into()),
         }
+    }
+}
+
+/// Changes which signals the calling thread holds back, by `how` (pthread_sigmask(3)): the set of `signals`.
+fn masked(how: libc::c_int, signals: &[rustix::process::Signal]) -> Result<libc::sigset_t> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the whole set that it is given, which is ours; sigaddset then only
+    // changes it. Neither keeps the pointer.
+    let set = unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), signal.as_raw());
+        }
+        set.assume_init()
+    };
+    // SAFETY: `set` is initialised and outlives the call; a null old set is allowed. Blocking a signal
+    // breaks no invariant of any other code: it is only delivered later, or through a descriptor.
+    match unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) } {
+        0 => Ok(set),
+        // It returns its error (pthread_sigmask(3)).
+        error => Err(Error::new("hold signals back", io::Error::from_raw_os_error(error))),
     }
 }
 

@@ -73,6 +73,13 @@ pub fn svg(width: u32, height: u32, draw: impl FnOnce(&Canvas) -> Drawn) -> Mark
     }
 }
 
+/// A drawing as a file of its own, with what its colours' names stand for on the page.
+pub fn alone(drawn: Markup) -> String {
+    let names = include_str!("style.css");
+    let names = names.split_once("\n*{").map_or(names, |(names, _)| names);
+    drawn.into_string().replacen('>', &format!("><style>{names}</style>"), 1)
+}
+
 /// The range of some values with room around them; a range of one value has some too.
 pub fn around(values: impl Iterator<Item = f64>, share: f64) -> (f64, f64) {
     let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);

@@ -3,7 +3,7 @@
 mod answer;
 mod appendix;
 mod csv;
-mod draw;
+pub(crate) mod draw;
 mod figures;
 mod glance;
 mod page;

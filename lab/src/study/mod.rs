@@ -6,6 +6,7 @@
 //! study's own ([`Stand`]).
 
 mod archive;
+mod curves;
 mod daemon;
 mod directions;
 mod emulated;
@@ -198,6 +199,32 @@ pub struct Recomputed {
     pub why: String,
 }
 
+/// A figure: the time of a table's rows, which differ in the rate behind their `@`, against that rate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drawn {
+    /// As in the paper.
+    pub number: String,
+    /// What it shows.
+    pub title: String,
+    /// The table.
+    pub table: String,
+    /// Its lines.
+    pub arms: Vec<String>,
+    /// What the paper says of rates.
+    pub marks: Vec<Mark>,
+}
+
+/// A rate that the paper names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// In a second.
+    pub at: f64,
+    /// What is there.
+    pub what: String,
+}
+
 /// What was to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -259,6 +286,9 @@ pub struct Study {
     /// Of rows.
     #[serde(rename = "table")]
     pub tables: Vec<Table>,
+    /// Figures.
+    #[serde(default, rename = "figure", skip_serializing_if = "Vec::is_empty")]
+    pub drawn: Vec<Drawn>,
     /// Links that rows can be measured over: those whose name ends in `~` and the link's.
     #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Asked>,
@@ -312,6 +342,12 @@ impl Study {
             let begins = |name: &String| name.ends_with('/') && s.rows().any(|(_, r)| r.id.starts_with(name));
             if let Some(what) = goal.rows.iter().find(|name| !row(name) && !begins(name)) {
                 return Err(format!("a goal names {what:?}, which is no row"));
+            }
+        }
+        for drawn in &s.drawn {
+            let known = s.tables.iter().any(|table| table.number == drawn.table);
+            if let Some(what) = drawn.arms.iter().find(|a| !arm(a)).or((!known).then_some(&drawn.table)) {
+                return Err(format!("figure {}: there is no {what:?}", drawn.number));
             }
         }
         for table in &s.tables {

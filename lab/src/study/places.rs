@@ -12,7 +12,7 @@ use crate::host::processors;
 use crate::levee;
 use crate::netns::{Namespace, inside, tool};
 use crate::operate::{Removed, text, visible, wait_for};
-use crate::partitions::{Partition, Partitions};
+use crate::partitions::{Partition, Partitions, USUAL};
 use crate::role::stay_on;
 use crate::server::Server;
 use levee_stats::quantile;
@@ -37,6 +37,9 @@ const STORE: u64 = 32 << 20;
 
 /// The partition of an arm's application, and the one that attacks it.
 const PARTITIONS: [&str; 2] = ["one", "other"];
+/// The arm whose partition has the largest share of the processors that there is, and what attacks it the usual one.
+const FAVOURED: &str = "favoured";
+const MOST: u32 = 10_000;
 /// What the names of the arms whose partitions have frames begin with; then come the milliseconds of a slot.
 const FRAMED: &str = "framed-";
 /// Rows that are by the clock, so that a trial must hold many slots.
@@ -466,9 +469,11 @@ impl Places {
         if self.server(arm).is_none() {
             let slot = arm.strip_prefix(FRAMED).map(|ms| ms.parse().map_err(io::Error::other)).transpose()?;
             let command: Vec<String> = vec![text(program), "listen".into(), PORT.to_string()];
-            let partition = |name| Partition { name, command: command.clone(), software: Vec::new() };
-            let both = PARTITIONS.map(partition);
-            if slot.is_none() && self.is_directed {
+            let partition =
+                |name, weight| Partition { name, command: command.clone(), software: Vec::new(), weight };
+            let [one, other] = PARTITIONS;
+            let both = [partition(one, if arm == FAVOURED { MOST } else { USUAL }), partition(other, USUAL)];
+            if arm == "partition" && self.is_directed {
                 self.directions.split = Some(Split::start(&both)?);
             } else {
                 let part = format!("q{}", self.partitions.len());
@@ -537,7 +542,9 @@ impl Places {
                 self.compartments.insert(key.to_owned(), c);
                 Running::of(stream)
             }
-            arm if arm == "partition" || arm.starts_with(FRAMED) => self.partition(arm, key, program),
+            arm if arm == "partition" || arm == FAVOURED || arm.starts_with(FRAMED) => {
+                self.partition(arm, key, program)
+            }
             "machine" => {
                 let root = self.kernel_root.clone().unwrap_or_else(|| PathBuf::from("/"));
                 let machine = Machine::start(program, PORT, &root)?;

@@ -374,8 +374,8 @@ fn recomputed(r: &Recomputed) -> String {
     )
 }
 
-/// The report, as Markdown.
-pub fn markdown(m: &Manifest, samples: &[Sample], s: &Summary) -> String {
+/// The report, as Markdown; `figures` shows what is drawn.
+pub fn markdown(m: &Manifest, samples: &[Sample], s: &Summary, figures: &str) -> String {
     let here = |a: &str| m.absent.iter().all(|(b, _)| b != a);
     let arms: Vec<&str> =
         m.study.arms_of(&m.form).skip(1).map(|a| a.name.as_str()).filter(|a| here(a)).collect();
@@ -416,6 +416,7 @@ pub fn markdown(m: &Manifest, samples: &[Sample], s: &Summary) -> String {
         "\nEach cell is time for the same work over the baseline's, with its 95 % interval; bold where Holm's adjusted p is below 5 %, \
          the interval excludes 1 and the effect is beyond the floor, which is the baseline against itself in the same blocks.\n",
     );
+    out.push_str(figures);
     for t in &m.study.tables {
         out.push_str(&table(m, s, t, &arms));
     }

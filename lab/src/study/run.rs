@@ -169,6 +169,11 @@ pub fn report(dir: &Path) -> io::Result<PathBuf> {
     let summary = super::report::summary(&m, &samples);
     write_json(&dir.join("summary.json"), &summary)?;
     let path = dir.join("report.md");
-    fs::write(&path, super::report::markdown(&m, &samples, &summary))?;
+    let mut shown = String::new();
+    for figure in super::curves::figures(&m, &summary) {
+        fs::write(dir.join(&figure.file), &figure.svg)?;
+        shown.push_str(&figure.shown);
+    }
+    fs::write(&path, super::report::markdown(&m, &samples, &summary, &shown))?;
     Ok(path)
 }

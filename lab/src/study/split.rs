@@ -6,7 +6,7 @@ use super::nodes::{BETWEEN, CARD, IPERF3, Node, PORT, iperf3, role, serving};
 use crate::client::Target;
 use crate::netns::{Namespace, inside, pin_congestion, tool};
 use crate::operate::{Removed, text, this_program, wait_for};
-use crate::partitions::{LABEL, Partition, Partitions};
+use crate::partitions::{LABEL, Partition, Partitions, USUAL};
 use crate::server::{Server, serve_as};
 use crate::station::{ANSWERED, Job, Station, answers, ask};
 use std::io;
@@ -70,7 +70,7 @@ impl Split {
             let [port, other] = ports(node);
             let words = Station::words(port, other, serving());
             let command = [vec![text(&program)], words].concat();
-            Partition { name, command, software: vec!["iperf3".into()] }
+            Partition { name, command, software: vec!["iperf3".into()], weight: USUAL }
         };
         let both = [partition("nvm", Node::Networked), partition("uvm", Node::Unprivileged)];
         let partitions = Partitions::start("x", space, &[&both, others].concat(), &tables(), None)?;

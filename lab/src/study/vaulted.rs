@@ -211,7 +211,8 @@ fn httperf(place: &Place, rate: f64, seconds: f64) -> io::Result<Measured> {
     let (net, rate_) = (format!("--net={}", text(ns)), rate.to_string());
     let (to, port) = (place.target.all.ip().to_string(), place.target.all.port().to_string());
     let count = (rate * seconds).ceil().max(1.0).to_string();
-    let args = [&net, "httperf", "--hog", "--timeout", "1", "--uri", "/", "--server", &to, "--port", &port];
+    let uri = format!("/{BYTES}");
+    let args = [&net, "httperf", "--hog", "--timeout", "1", "--uri", &uri, "--server", &to, "--port", &port];
     let said = tool("nsenter", &[&args[..], &["--num-conns", &count, "--rate", &rate_]].concat())?;
     let wrong = || io::Error::other("httperf does not say what it should");
     let time = number(&said, "Connection time [ms]: min", "avg ").ok_or_else(wrong)?;

@@ -1,6 +1,7 @@
 //! Documents flow upward, as copies: written low, read high within a second, never changed from there.
 
 use levee_system::{World, eventually, sh, text};
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -150,6 +151,41 @@ fn used(directory: &std::path::Path) -> u64 {
         let Ok(meta) = entry.path().symlink_metadata() else { return sum };
         sum + if meta.is_dir() { used(&entry.path()) } else { meta.blocks() * 512 }
     })
+}
+
+/// Begins seventy uploads and ends none; says how many are not taken.
+const UPLOADS: &str = r#"
+import socket, time
+there = [socket.create_connection(("www.harbour.example", 80), 3) for _ in range(70)]
+for n, one in enumerate(there):
+    one.sendall(b"PUT /own/%d HTTP/1.1\r\nHost: www\r\nContent-Length: 100000\r\n\r\n" % n + bytes(20000))
+time.sleep(1)
+refused = 0
+for one in there:
+    one.setblocking(False)
+    try: refused += b" 429 " in one.recv(100)
+    except BlockingIOError: pass
+print(refused, flush=True)
+time.sleep(20)
+"#;
+
+#[test]
+fn who_begins_seventy_uploads_and_ends_none_has_sixty_four_and_others_have_theirs() {
+    let world = World::up("uploads", &SITE.replace("\"harbour\"", "\"port-upload\""), &["ws1", "ws2"]);
+    for (workstation, user) in [("ws1", "ada"), ("ws2", "ugo")] {
+        world.login(workstation, user).ok();
+        world.level(workstation, LOW).ok();
+    }
+    let mut begins = world.inside("ws1", &["python3", "-c", UPLOADS]);
+    let mut begins = begins.stdout(Stdio::piped()).spawn().expect("a program that begins uploads");
+    let mut said = String::new();
+    let told = begins.stdout.take().expect("what it says");
+    BufReader::new(told).read_line(&mut said).expect("how many are refused");
+    assert_eq!(said, "6\n");
+    put_at(&world, "ws2", "/own/tide", "high water at nine").ok();
+    assert!(begins.try_wait().expect("whether it goes on").is_none(), "they are there still");
+    begins.kill().expect("end it");
+    begins.wait().expect("its end");
 }
 
 #[test]

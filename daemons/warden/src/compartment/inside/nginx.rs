@@ -25,9 +25,22 @@ const FIRST_LISTENER: usize = 3;
 const WRITING: &str = "            dav_methods PUT DELETE MKCOL COPY MOVE;
             create_full_put_path on;
             dav_access user:rw group:r all:r;
+            limit_conn uploads 64;
             # A full store.
             error_page 500 =507 @full;
 ";
+
+/// An upload takes a descriptor beside its connection's for as long as it lasts: whoever holds many open leaves some to others.
+const UPLOADS: &str = "    map $request_method $uploader {
+        PUT $binary_remote_addr;
+    }
+    limit_conn_zone $uploader zone=uploads:1m;
+    limit_conn_status 429;
+";
+
+/// What somebody below has written acts for nobody who reads it: no script, plugin or form of a page does anything (Content Security Policy
+/// Level 3, 6.1 and 6.4).
+const HARMLESS: &str = "script-src 'none'; object-src 'none'; base-uri 'none'; form-action 'none'";
 
 /// The same for documents of labels below.
 const TRYING: &str = "            # Tried for real: the mount refuses.
@@ -91,7 +104,7 @@ http {{
     keepalive_timeout 65;
     client_max_body_size 0;
     client_body_temp_path {incoming};
-    proxy_temp_path /run/proxy;
+{UPLOADS}    proxy_temp_path /run/proxy;
     fastcgi_temp_path /run/fastcgi;
     uwsgi_temp_path /run/uwsgi;
     scgi_temp_path /run/scgi;
@@ -124,6 +137,8 @@ http {{
             autoindex on;
 {writing}        }}
         location /below/ {{
+            add_header X-Label "{label}" always;
+            add_header Content-Security-Policy "{HARMLESS}" always;
             autoindex on;
             log_not_found off;
 {trying}        }}
