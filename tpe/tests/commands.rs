@@ -4,6 +4,7 @@ mod world;
 
 use levee_ipc::warden::WorkstationEvent;
 use levee_session::SessionId;
+use levee_system::prompt::Prompt;
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -545,6 +546,31 @@ fn a_password_is_changed_from_two_lines_and_refused_with_a_wrong_old_one() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let output = world.tpe(&["passwd", "--password-stdin"], "wrong\nbattery staple\n");
     assert_eq!(text(&output.stderr), "levee-tpe: wrong password\n");
+}
+
+#[test]
+fn a_new_password_is_typed_twice_at_the_terminal_and_nothing_of_any_is_shown() {
+    let world = World::new();
+    world.log_in();
+    let passwd = world.command(&["passwd"]);
+    let words = std::iter::once(passwd.get_program()).chain(passwd.get_args());
+    let words: Vec<_> = words.map(|word| word.to_str().unwrap()).collect();
+    for (again, code, said) in
+        [("battery house", 2, "the password is as it was"), ("battery staple", 0, "the password is changed")]
+    {
+        let mut prompt = Prompt::of(&words.join(" "), std::path::Path::new("/"));
+        for (asked, typed) in [
+            ("Present password: ", "correct horse"),
+            ("New password: ", "battery staple"),
+            ("The new one again: ", again),
+        ] {
+            prompt.shows(asked);
+            prompt.types(&format!("{typed}\n"));
+        }
+        let (ended, shown) = prompt.ends();
+        assert!(ended == Some(code) && shown.contains(said), "{ended:?}: {shown}");
+        assert!(!shown.contains("horse") && !shown.contains("battery"), "{shown}");
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod ending;
 pub mod federation;
 pub mod host;
 pub mod libreswan;
+pub mod prompt;
 pub mod schema;
 pub mod senders;
 pub mod soak;
