@@ -18,6 +18,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::enrol::files::{self, Mode};
 use crate::enrol::pki;
 use crate::enrolment::asked as passphrase_of;
+use crate::operator;
 use crate::output::{self, Paint, shown};
 
 mod first_key;
@@ -185,8 +186,8 @@ fn only_site(all: &Path) -> Result<PathBuf, String> {
 
 impl Which {
     fn state(&self) -> Result<PathBuf, String> {
-        if let Some(state) = &self.state {
-            return Ok(state.clone());
+        if let Some(state) = self.state.clone().or_else(|| operator::Which { run: None }.state()) {
+            return Ok(state);
         }
         only_site(Path::new(crate::site::STATES))
     }

@@ -134,9 +134,10 @@ impl Check {
         warnings.extend(told);
         // Where only root may look, nobody else is told.
         let lacks = |file: &str| matches!(state.join(file).try_exists(), Ok(false));
-        if self.state.is_some() && lacks("authority/ca.pem") && lacks("server/chain.pem") {
-            let (site, state) = (path.display(), state.display());
-            warnings.push(format!("{state} has no keys: levee enrol all {site} --state {state} makes them"));
+        // A site file that lies elsewhere, and of which nothing has been made, is looked at and not run.
+        let is_meant = self.state.is_some() || path.starts_with("/etc/levee") || state.is_dir();
+        if is_meant && lacks("authority/ca.pem") && lacks("server/chain.pem") {
+            warnings.push(keys::none_yet(path, &state, self.state.is_some()));
         }
         (unfit, warnings)
     }
@@ -305,7 +306,11 @@ fn missing_programs(site: &Site) -> Vec<String> {
     (site.services().map(|service| (service.name(), path(service.program()))))
         .filter(|(_, path)| !Path::new(path).exists())
         .map(|(name, path)| {
-            format!("the service `{name}` runs {path}, which is not on this host: install it on the server")
+            let remedy = match path.contains(char::is_whitespace) {
+                true => "each argument is a string of its own in `command`",
+                false => "install it on the server",
+            };
+            format!("the service `{name}` runs {path}, which is not on this host: {remedy}")
         })
         .collect()
 }

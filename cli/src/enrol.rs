@@ -218,6 +218,9 @@ impl Enroller<'_> {
             "server" => self.state.join("server"),
             host => self.state.join("hosts").join(host),
         };
+        if let Some(unknown) = names.iter().find(|name| !bundle(name).is_dir()) {
+            return Err(EnrolError::UnknownHost(unknown.clone()));
+        }
         let of_bundles =
             names.iter().flat_map(|name| ["chain.pem", "ike-chain.pem"].map(|file| bundle(name).join(file)));
         let of_all: Vec<PathBuf> = of_bundles.chain(files.iter().cloned()).collect();

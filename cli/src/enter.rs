@@ -17,7 +17,7 @@ use rustix::thread::{Gid, Uid};
 use crate::log::{self, Followed};
 use crate::operator::Which;
 use crate::output::{self, shown};
-use crate::running::Running;
+use crate::running::must_be_root;
 
 /// Where a label's store is, within the label.
 const STORE: &str = "srv/own";
@@ -76,6 +76,7 @@ impl Exec {
     }
 
     fn execute(self) -> Result<ExitCode, String> {
+        must_be_root()?;
         let what = Entering::Execute(self.argv);
         if !what.is_bounded() {
             let (words, octets) = (Entering::WORDS, Entering::OCTETS);
@@ -84,8 +85,8 @@ impl Exec {
         let (which, label) = (self.which, self.label);
         let label = which.typed(label)?;
         // Of the server that is asked, wherever its state is.
-        let running = || Running::of(&which.run().ok()?).ok()?.state().map(Path::to_owned);
-        let mut log = Followed::from_now(log::directory(self.state.or_else(running), Some(&label))?);
+        let state = self.state.or_else(|| which.state());
+        let mut log = Followed::from_now(log::directory(state, Some(&label))?);
         let asked = which.begin(&Command::Enter(label, what))?;
         let source = match asked.next()? {
             Answer::Began(source) => format!("{source}: "),

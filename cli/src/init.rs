@@ -283,6 +283,7 @@ impl Answers {
             _ => first.to_owned(),
         };
         let range = quoted(&range);
+        let highest = self.levels.last().map_or("", String::as_str);
         // Inner networks must not be the outer one.
         let inner = match self.address {
             IpAddr::V4(address) if address.octets().starts_with(&[10, 80]) => "10.90",
@@ -303,7 +304,7 @@ impl Answers {
             "# A levee site. `levee check` says whether it is sound, `levee check --explain KEY` what a key means.\n\
              # What is read at the start counts until the next: after a change, `levee down` and `levee up`.\n\n\
              [site]\nname = {name}\n\n\
-             [labels]\nlevels = [{levels}] # lowest first\ncategories = [{categories}] # what is kept apart within a level, such as \"MED\": a label is then SECRET//MED\n\n\
+             [labels]\nlevels = [{levels}] # lowest first\ncategories = [{categories}] # what is kept apart within a level, such as \"MED\": a label is then {highest}//MED\n\n\
              [server]\nname = {server} # in its certificate\naddresses = [{address}] # where workstations find it\n\
              inner-address = \"{inner}.0.1\" # at every label, the services of that label answer here\n\
              inner-pool = \"{inner}.1.0/24\" # sessions' own addresses\n\

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use levee_policy::Site;
 use levee_policy::site::{Curve, Host, Suites};
+use levee_policy::{HostName, Site};
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
@@ -220,6 +220,13 @@ pub fn whole(site: &Site, state: &Path) -> (Vec<Unfit>, Vec<String>) {
     (unfit, warnings)
 }
 
+/// What is said where nothing has been enrolled in a state directory; `named`: it is not the usual one.
+pub fn none_yet(site: &Path, state: &Path, named: bool) -> String {
+    let (site, state) = (site.display(), state.display());
+    let which = if named { format!(" --state {state}") } else { String::new() };
+    format!("{state} has no keys: levee enrol all {site}{which} makes them")
+}
+
 /// Files that are not there.
 fn unfit_of(lost: NotWhole) -> Unfit {
     let file = lost.missing.first().cloned().unwrap_or_default();
@@ -233,6 +240,15 @@ fn is_signed(pem: &[u8], authority: &[u8]) -> bool {
     };
     let (Ok(certificate), Ok(authority)) = (pem.parse_x509(), authority.parse_x509()) else { return true };
     certificate.verify_signature(Some(authority.public_key())).is_ok()
+}
+
+/// Whether a certificate of a host's bundle is on the revocation list. What is not here, or cannot be read, is told elsewhere.
+pub fn is_revoked(state: &Path, host: &HostName) -> bool {
+    let list = std::fs::read(state.join("authority/ca.crl")).map(|list| serials(&list)).unwrap_or_default();
+    Part::host(host.as_str()).chains(state).iter().any(|path| {
+        let serial = std::fs::read(path).ok().and_then(|pem| crate::enrol::pki::serial(&pem).ok());
+        serial.is_some_and(|serial| list.contains(&serial))
+    })
 }
 
 /// Serial numbers on the revocation lists in a text.

@@ -26,7 +26,10 @@ impl Lab {
             }
         };
         let e = Command::new(&program).args(output::Manner::words()).args(self.arguments).exec();
-        output::exit(Err(format!("{}: {e}; the laboratory is installed beside levee", program.display())))
+        output::exit(Err(format!(
+            "{}: {e}; the laboratory is installed beside levee (by the package levee-lab, or `make install`)",
+            program.display()
+        )))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `levee log`: what the processes of a label said, or levee's own.
 
+use crate::operator::Which;
 use crate::output;
 use crate::pin::Pin;
 use levee_policy::{LabelName, nearest};
@@ -25,7 +26,7 @@ const TURN: Duration = Duration::from_millis(250);
 pub struct Log {
     /// The label [default: levee's own standing processes]
     label: Option<LabelName>,
-    /// The site's state directory [default: the only one below /var/lib/levee]
+    /// The site's state directory [default: that of the server that runs here, or else the only one below /var/lib/levee]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Go on with what is said from now on
@@ -127,7 +128,8 @@ pub fn directory(state: Option<PathBuf>, label: Option<&LabelName>) -> Result<Pa
             false => ROOT.to_owned(),
         })
     };
-    let logs = state.map_or_else(only, Ok)?.join("logs");
+    // Many states may lie there, and one server run.
+    let logs = state.or_else(|| Which { run: None }.state()).map_or_else(only, Ok)?.join("logs");
     Ok(match label {
         Some(label) => logs.join("labels").join(label.file_name()),
         None => logs.join("levee"),

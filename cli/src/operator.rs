@@ -41,6 +41,11 @@ impl Which {
         self.run.clone().map_or_else(|| crate::running::only_server(Path::new("/run/levee"), CONTROL), Ok)
     }
 
+    /// Its state directory, where one server runs.
+    pub fn state(&self) -> Option<PathBuf> {
+        Running::of(&self.run().ok()?).ok()?.state().map(Path::to_owned)
+    }
+
     /// The server's site, as its file is now.
     pub fn site(&self) -> Result<Site, String> {
         crate::site::read(&Running::of(&self.run()?)?.config)

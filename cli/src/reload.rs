@@ -19,6 +19,8 @@ use crate::running::{self, Running};
 ///
 /// It says what it read. A server goes on with keys that were rotated or enrolled anew at once; nobody loses a session. A workstation whose bundle was enrolled anew goes on with the new keys and certificates once nobody is signed
 /// on there; a gateway's, at once. Nothing else is read anew: a changed site file counts from the next `levee down` and `levee up`.
+///
+/// Exit status 0: what there is has been read. 1: the site file has changed, which is not read anew, and nothing else is new. 2: it could not be done.
 #[derive(Debug, clap::Args)]
 pub struct Reload {
     /// Its run directory [default: the only one below /run/levee]
@@ -29,7 +31,7 @@ pub struct Reload {
 impl Reload {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let reload = || -> Result<(), String> {
+        let reload = || -> Result<ExitCode, String> {
             running::must_be_root()?;
             let run = self.run.map_or_else(running::only_run, Ok)?;
             let running = Running::of(&run)?;
@@ -39,7 +41,7 @@ impl Reload {
             let changed = running.is_changed(&run);
             // What somebody most probably came for is said first.
             if changed {
-                output::said(&format!("{}\n", running.not_read()))?;
+                eprintln!("levee: warning: {}", output::shown(&running.not_read()));
             }
             let servers = running.list.with_file_name("federation-ca.crl");
             let of_servers = (!bundle && servers.exists()).then(|| told(&servers)).transpose()?;
@@ -69,9 +71,9 @@ impl Reload {
                     "{path}: if it was enrolled anew, its keys and certificates count {when}\n"
                 ))?;
             }
-            Ok(())
+            Ok(if changed && nothing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         };
-        output::exit(reload().map(|()| ExitCode::SUCCESS))
+        output::exit(reload())
     }
 }
 

@@ -11,7 +11,7 @@ use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus
 use levee_ipc::vault::{Carriage, Cipher, Report, SaReport};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::site::{Mode, Placed};
-use levee_policy::{LabelName, RangeName};
+use levee_policy::{LabelName, RangeName, UserName};
 use serde::Serialize;
 
 use crate::cost;
@@ -54,6 +54,8 @@ pub struct View<'a> {
     /// What is in force: the last that has a label counts there.
     postures: Vec<PostureView<'a>>,
     moving: bool,
+    /// Whom an operator has disabled.
+    disabled: &'a [UserName],
     #[serde(skip_serializing_if = "Option::is_none")]
     federation: Option<&'a FederationStatus>,
 }
@@ -279,6 +281,7 @@ pub fn view(status: &ServerStatus) -> View<'_> {
         audit_records: status.audit_records,
         postures: posture_views(status),
         moving: status.moving,
+        disabled: &status.disabled,
         federation: status.federation.as_ref(),
     }
 }
@@ -349,7 +352,7 @@ pub fn sessions(status: &ServerStatus) -> String {
         ]
     });
     let mut out = table(
-        &["SESSION", "USER", "HOST", "LABEL", "PROTECTION", "ADDRESS", "SINCE", "TRUSTED PATH"],
+        &["SESSION", "USER", "HOST", "LABEL", "PROTECTION", "ADDRESS", "SIGNED ON", "TRUSTED PATH"],
         rows.collect(),
     );
     let more = status.session_count.saturating_sub(status.sessions.len() as u64);
@@ -470,6 +473,12 @@ fn meaning(name: &str) -> &'static str {
     }
 }
 
+/// Whom an operator has disabled, where there is anybody.
+fn disabled(people: &[UserName]) -> String {
+    let names: Vec<&str> = people.iter().map(UserName::as_str).collect();
+    if names.is_empty() { String::new() } else { format!("\ndisabled\n  {}\n", names.join(" ")) }
+}
+
 fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
     let mut out = format!(
         "site {}: {}, {}, {}\n\nsessions\n{}",
@@ -482,6 +491,7 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
     if !status.postures.is_empty() || !status.floors.is_empty() || status.moving {
         out.push_str(&format!("\nposture\n{}", postures(status)));
     }
+    out.push_str(&disabled(&status.disabled));
     if let Some(federation) = &status.federation {
         out.push_str(&match federation.member {
             true => format!(
@@ -622,6 +632,7 @@ pub mod tests {
             postures: Vec::new(),
             floors: Vec::new(),
             moving: false,
+            disabled: Vec::new(),
             federation: None,
         }
     }
@@ -666,8 +677,8 @@ pub mod tests {
         assert!(text.starts_with("site harbour: 3 sessions, 1 compartment, 12 audit records\n"), "{text}");
         assert!(
             text.contains(
-                "  SESSION       USER  HOST  LABEL         PROTECTION  ADDRESS    SINCE  TRUSTED PATH\n  \
-             070707070707  ada   ws1   SECRET//NATO  -           10.80.1.1  1h2m   trusted path lost\n  and 2 more\n"
+                "  SESSION       USER  HOST  LABEL         PROTECTION  ADDRESS    SIGNED ON  TRUSTED PATH\n  \
+             070707070707  ada   ws1   SECRET//NATO  -           10.80.1.1  1h2m       trusted path lost\n  and 2 more\n"
             ),
             "{text}"
         );

@@ -499,6 +499,13 @@ fn may_serve(
                 path.display()
             ));
         }
+        if ["authority/ca.pem", "server/chain.pem", "server/tls.key"]
+            .iter()
+            .all(|key| !state.join(key).exists())
+        {
+            let named = state != crate::site::state_of(site.name().as_str());
+            return Err(crate::keys::none_yet(file, state, named));
+        }
         warn_of_pools(&site, file);
     }
     crate::doctor::fit()?;

@@ -1,19 +1,24 @@
-//! `levee why` and `levee matrix`: what the site file lets whom do, without a server.
+//! `levee why` and `levee matrix`: what the site file lets whom do; the first also says what a running server does not let them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use levee_ipc::operator::ServerStatus;
 use levee_policy::site::Reach;
 use levee_policy::{HostName, Label, LabelName, Site, UserName, nearest};
 use serde::Serialize;
 
+use crate::operator::Which;
 use crate::output::{self, shown};
-use crate::site;
+use crate::{keys, site};
 
 /// Labels of one person at one workstation that are listed at most; a range with many categories has more.
 const MOST: u64 = 4_096;
 
 /// Say whether a person may have a session at a label on a workstation, and why
+///
+/// By the site file; without --site, and asked by root, also by the server that runs here: whom an operator has disabled, whose
+/// certificates are revoked, and what a posture lets nobody do.
 ///
 /// Exit status 0: they may. 1: they may not. 2: it could not be found out.
 #[derive(Debug, clap::Args)]
@@ -66,6 +71,8 @@ struct Verdict {
     conditions: Vec<Condition>,
     /// What the session could reach: `web, tcp 10.80.0.1 port 80`.
     reach: Vec<String>,
+    /// Whether a running server was asked, too.
+    running: bool,
 }
 
 #[derive(Serialize)]
@@ -90,8 +97,13 @@ impl Why {
         let host = named(&self.host, "host", HostName::new, site.hosts().map(|host| host.name().as_str()))?;
         let label =
             site.vocabulary().parse_typed(&self.label).map_err(|e| format!("{}: {}", e.what, e.remedy))?;
-        let verdict = verdict(&site, user, host, &label)
+        let mut verdict = verdict(&site, user, host, &label)
             .ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
+        let which = Which { run: None };
+        if self.site.is_none() && rustix::process::geteuid().is_root() && which.runs() {
+            let revoked = which.state().is_some_and(|state| keys::is_revoked(&state, &verdict.host));
+            verdict.hold(&site, &label, &which.status()?, revoked);
+        }
         if self.json {
             output::json(&verdict)?;
         } else {
@@ -169,7 +181,7 @@ fn verdict(site: &Site, user: UserName, host: HostName, label: &Label) -> Option
         true => reach.iter().map(|one| reached(site, &user, one)).collect(),
         false => Vec::new(),
     };
-    Some(Verdict { user, host, label: name, granted, reason, conditions, reach })
+    Some(Verdict { user, host, label: name, granted, reason, conditions, reach, running: false })
 }
 
 /// What is reached, and whether that needs an owner's word, which the site file does not have.
@@ -188,6 +200,33 @@ fn reached(site: &Site, user: &UserName, reach: &Reach) -> String {
 }
 
 impl Verdict {
+    /// Holds it against what a running server goes by beside its site file.
+    fn hold(&mut self, site: &Site, label: &Label, status: &ServerStatus, revoked: bool) {
+        self.running = true;
+        let Self { user, host, label: name, .. } = &*self;
+        let posture = site.posture_at(label, status.postures.iter().map(|one| &one.what));
+        let refused = posture.filter(|posture| !posture.admits(user, host));
+        let refused = refused
+            .map(|posture| format!("posture `{}` {}", posture.name(), posture.refusal(user, host, name)));
+        let is_disabled = status.disabled.contains(user);
+        let all = [
+            (!is_disabled, format!("{user} is enabled"), format!("an operator has disabled {user}")),
+            (
+                !revoked,
+                format!("{host} has certificates that are believed"),
+                format!("{host}'s certificates are revoked"),
+            ),
+            (refused.is_none(), "the posture in force lets them".to_owned(), refused.unwrap_or_default()),
+        ];
+        for (holds, what, why) in all {
+            if !holds && self.granted {
+                (self.granted, self.reason) = (false, why);
+                self.reach.clear();
+            }
+            self.conditions.push(Condition { holds, what });
+        }
+    }
+
     fn text(&self) -> String {
         let word = if self.granted { "granted" } else { "denied" };
         let mut text = format!("{word}: {} at {} on {}: {}\n", self.user, self.label, self.host, self.reason);
@@ -196,6 +235,9 @@ impl Verdict {
         }
         for reach in &self.reach {
             text.push_str(&format!("  may reach {reach}\n"));
+        }
+        if !self.running {
+            text.push_str("by the site file alone: no running server was asked\n");
         }
         text
     }
@@ -264,6 +306,41 @@ mod tests {
         assert!(!denied.granted && denied.reach.is_empty());
         let holds: Vec<bool> = denied.conditions.iter().map(|condition| condition.holds).collect();
         assert_eq!(holds, [false, false, true], "neither of the two is left out: {}", denied.text());
+    }
+
+    #[test]
+    fn a_running_server_grants_less_than_its_site_file_and_says_why() {
+        let site = Site::parse(&format!(
+            "{}\n[[posture]]\nname = \"siege\"\npeople = [\"mia\"]\n",
+            include_str!("../../conf/small/site.toml")
+        ))
+        .unwrap();
+        let label = site.vocabulary().parse_typed("SECRET").unwrap();
+        let asked = |status: &ServerStatus, revoked| {
+            let (ada, ws1) = (UserName::new("ada").unwrap(), HostName::new("ws1").unwrap());
+            let mut verdict = verdict(&site, ada, ws1, &label).unwrap();
+            verdict.hold(&site, &label, status, revoked);
+            verdict
+        };
+        let mut status = crate::status::tests::status();
+        assert!(asked(&status, false).granted);
+        let revoked = asked(&status, true);
+        assert_eq!((revoked.granted, revoked.reason.as_str()), (false, "ws1's certificates are revoked"));
+        status.postures = vec![levee_ipc::operator::InForce {
+            what: levee_policy::site::Placed::everywhere("siege".parse().unwrap()),
+            left_ms: None,
+        }];
+        let barred = asked(&status, false);
+        assert!(
+            !barred.granted && barred.reason.starts_with("posture `siege` does not let `ada`"),
+            "{}",
+            barred.reason
+        );
+        assert!(barred.reach.is_empty() && !barred.text().contains("site file alone"), "{}", barred.text());
+        status.disabled = vec!["ada".parse().unwrap()];
+        let disabled = asked(&status, false);
+        assert_eq!((disabled.granted, disabled.reason.as_str()), (false, "an operator has disabled ada"));
+        assert!(disabled.text().contains("  no   ada is enabled\n"), "{}", disabled.text());
     }
 
     #[test]

@@ -38,6 +38,9 @@ fn up(directory: &Path, site: &str) -> String {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     fs::write(at("site.toml"), site).unwrap();
+    fs::create_dir_all(at("state/server")).unwrap();
+    fs::write(at("state/server/tls.key"), "a key").unwrap();
+    fs::set_permissions(at("state/server/tls.key"), fs::Permissions::from_mode(0o600)).unwrap();
     let said = levee(
         directory,
         &["up", &at("site.toml"), "--state", &at("state"), "--run", &at("run"), "--no-trial"],
@@ -114,7 +117,8 @@ fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() 
     for made in ["state/server/ppk", "run", "bundle"] {
         fs::create_dir_all(at(made)).unwrap();
     }
-    for made in ["state/server/ike.key", "state/server/ppk/ws1.key", "bundle/ike.key"] {
+    for made in ["state/server/tls.key", "state/server/ike.key", "state/server/ppk/ws1.key", "bundle/ike.key"]
+    {
         fs::write(at(made), "a key").unwrap();
         fs::set_permissions(at(made), fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -184,24 +188,29 @@ fn the_warden_is_told_which_site_file_was_looked_at() {
     fs::write(&warden, "#!/bin/sh\necho \"called: $*\" >&2\nexit 1\n").unwrap();
     fs::set_permissions(&warden, fs::Permissions::from_mode(0o755)).unwrap();
     manifest(directory.path());
-    for site in [SITE.to_owned(), SITE.replace("levels", "level")] {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("site.toml");
-        fs::write(&path, &site).unwrap();
-        let sum = Command::new("sha256sum").arg(&path).output().unwrap();
-        let sum = String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned();
-        let said = up(directory.path(), &site);
-        assert!(said.contains("called: --server") && said.contains(&format!("--checked {sum}")), "{said}");
-    }
+    let site = SITE.replace("levels", "level");
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("site.toml");
+    fs::write(&path, &site).unwrap();
+    let sum = Command::new("sha256sum").arg(&path).output().unwrap();
+    let sum = String::from_utf8(sum.stdout).unwrap().split(' ').next().unwrap().to_owned();
+    let said = up(directory.path(), &site);
+    assert!(said.contains("called: --server") && said.contains(&format!("--checked {sum}")), "{said}");
     // And what the state was that it was held to.
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     fs::write(at("site.toml"), SITE).unwrap();
-    fs::create_dir(at("state")).unwrap();
-    let said = levee(
-        directory.path(),
-        &["up", &at("site.toml"), "--state", &at("state"), "--run", &at("run"), "--no-trial"],
-    );
+    let up = || {
+        let said = ["up", &at("site.toml"), "--state", &at("state"), "--run", &at("run"), "--no-trial"];
+        levee(directory.path(), &said)
+    };
+    // Without any key it would end at once, and say less.
+    let said = up();
+    assert!(said.contains("has no keys: levee enrol all") && !said.contains("called: --server"), "{said}");
+    fs::create_dir_all(at("state/server")).unwrap();
+    fs::write(at("state/server/tls.key"), "a key").unwrap();
+    fs::set_permissions(at("state/server/tls.key"), fs::Permissions::from_mode(0o600)).unwrap();
+    let said = up();
     let both = SITE.to_owned() + &fs::read_to_string(at("state/site-pin.toml")).unwrap();
     let sum = ring::digest::digest(&ring::digest::SHA256, both.as_bytes());
     let sum: String = sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -10,8 +10,10 @@ use levee_prices::{Carried, Forecast, Measured, Price, Told};
 use levee_sys::terminal::typed_unseen;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::{self, BufRead, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -54,6 +56,15 @@ pub fn socket(named: Option<PathBuf>, runs: &Path) -> Result<PathBuf, Fault> {
     }
 }
 
+/// The bundle with which the workstation's part was started whose agent has this socket.
+pub fn bundle(socket: &Path) -> Option<PathBuf> {
+    let warden = std::fs::read_to_string(socket.with_file_name("lock")).ok()?;
+    let line = std::fs::read(format!("/proc/{}/cmdline", warden.trim())).ok()?;
+    let mut words = line.split(|byte| *byte == 0).skip_while(|word| *word != b"--workstation");
+    let bundle = words.nth(1).filter(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(bundle)))
+}
+
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Fault {
@@ -79,6 +90,11 @@ impl Fault {
             Self::Local(reason) => json!({ "error": "Failed", "reason": reason }),
         }
     }
+}
+
+/// Whether an agent does not hear this person.
+pub fn is_closed(why: &str) -> bool {
+    why.ends_with(OPEN)
 }
 
 fn local(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> Fault {
@@ -360,7 +376,12 @@ pub fn to_text(answer: &Answer) -> String {
         ),
         Answer::Exited(status) => format!("ended with status {status}"),
         Answer::Status(Status { connected, user, session, locked, ended, notice, .. }) => {
-            let mut lines = vec![format!("trusted path: {}", if *connected { "up" } else { "down" })];
+            let path = match (connected, user) {
+                (true, _) => "up",
+                (false, Some(_)) => "down",
+                (false, None) => "none, since nobody is signed on",
+            };
+            let mut lines = vec![format!("trusted path: {path}")];
             lines.push(
                 user.as_ref()
                     .map_or_else(|| "nobody is signed on".into(), |user| format!("signed on: {user}")),

@@ -16,7 +16,7 @@ mod screen;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
 use levee_ipc::client::RefusalKind;
-use levee_ipc::tpe::{Answer, Command};
+use levee_ipc::tpe::{Answer, Command, Status};
 use levee_policy::site::Suites;
 use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
 use rustix::termios::isatty;
@@ -161,9 +161,9 @@ enum Action {
         after_help = "Exit status 0: a session can come about. 1: something is lacking. 2: the bundle cannot be read."
     )]
     Doctor {
-        /// The bundle that `levee enrol` made for this host
-        #[arg(long, value_name = "DIR", default_value = doctor::BUNDLE)]
-        bundle: PathBuf,
+        /// The bundle that `levee enrol` made for this host [default: that of the agent that runs, or else /etc/levee/workstation]
+        #[arg(long, value_name = "DIR")]
+        bundle: Option<PathBuf>,
     },
     /// Print completions for a shell
     #[command(hide = true)]
@@ -230,7 +230,10 @@ fn main() -> ExitCode {
         return levee_daemon::run("levee-tpe", || agent::serve(*no_tunnel, seat.clone(), *suites));
     }
     if let Action::Doctor { bundle } = action {
-        return examine(bundle, &arguments);
+        let running =
+            || command::bundle(&command::socket(arguments.socket.clone(), command::RUNS.as_ref()).ok()?);
+        let bundle = bundle.clone().or_else(running).unwrap_or_else(|| doctor::BUNDLE.into());
+        return examine(&bundle, &arguments);
     }
     if let Some(done) = reference(action) {
         return match done {
@@ -367,6 +370,16 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             return Err(Fault::Local("this asks no agent".into()));
         }
         Action::Login { user, password } => {
+            // Nobody types a password for nothing.
+            if matches!(password.source(0), PasswordSource::Prompt)
+                && let Ok(Answer::Status(Status { user: Some(there), .. })) =
+                    ask(&socket, arguments, &Command::Status)
+            {
+                return Err(Fault::Refused(
+                    RefusalKind::AlreadyLoggedIn,
+                    format!("{there} is signed on here"),
+                ));
+            }
             let secret = password.source(0).read("Password")?;
             let login = |code| Command::Login { user: user.clone(), password: secret.clone(), code };
             return match ask(&socket, arguments, &login(None)) {

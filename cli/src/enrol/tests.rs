@@ -344,7 +344,7 @@ fn revoked_certificates_are_on_the_authoritys_list_and_stay_there() {
     expected.sort();
     assert_eq!(listed, expected);
     assert!(!listed.contains(&serial(bundle.join("chain.pem"))));
-    assert!(matches!(enroller.revoke(&["ws9".into()], &[], 30), Err(EnrolError::File(..))));
+    assert!(matches!(enroller.revoke(&["ws9".into()], &[], 30), Err(EnrolError::UnknownHost(..))));
 }
 
 #[test]

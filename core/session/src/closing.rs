@@ -233,10 +233,10 @@ impl Sessions {
         self.ended_late(id);
         let record = session.record;
         self.by_device.remove(&record.device);
-        if let Sharing::Theirs(_, tickets) = session.shared {
+        if let Sharing::Theirs(owner, tickets) = session.shared {
             self.refuse_tickets(tickets);
             let for_now = matches!(&session.phase, Phase::Closing(closing) if closing.for_now);
-            self.say(if for_now { Output::Missing(id) } else { Output::Over(id) });
+            self.say(if for_now { Output::Missing(owner, id) } else { Output::Over(owner, id) });
         } else {
             let owner = (record.user.clone(), record.device.clone());
             self.pools.rest(&record.label, owner, &record.inner, now);

@@ -1,4 +1,4 @@
-//! People who may not sign on for a while: an operator says so, and it holds at once and after a start.
+//! People who may not sign on until an operator enables them: it holds at once and after a start.
 
 use crate::Time;
 use crate::event::*;
@@ -7,9 +7,12 @@ use crate::state::*;
 use levee_policy::UserName;
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 
+/// Why they have no session.
+pub(crate) const DISABLED: &str = "an operator has disabled the person";
+
 impl Sessions {
     pub(crate) fn disable(&mut self, operator: OperatorId, user: UserName, disable: bool) {
-        if self.site.user(&user).is_none() && disable {
+        if self.site.user(&user).is_none() && (disable || !self.disabled.contains(&user)) {
             let why = format!("the site has no user `{user}`");
             return self.say(Output::Operator(operator, Err(why)));
         }
@@ -65,9 +68,12 @@ impl Sessions {
         }
         for id in sessions {
             let waiter = durable.then_some(Waiter::Operator(operator));
-            self.close(id, "an operator has disabled the person", waiter, now);
+            self.close(id, DISABLED, waiter, now);
         }
         for client in clients {
+            if self.clients.get(&client).is_some_and(|client| client.person.is_some()) {
+                self.reply(client, Reply::SignedOff(DISABLED.to_owned()));
+            }
             self.gone(client, now);
             self.say(Output::Disconnect(client));
         }

@@ -159,8 +159,8 @@ pub enum Event {
     Withdrawn(SessionId),
     /// A session of another server may be used here.
     Appeared(Box<Shared>),
-    /// A session of another server is over. Answered by [`Output::Over`].
-    Vanished(SessionId),
+    /// A session of this other server's is over. Answered by [`Output::Over`].
+    Vanished(DomainName, SessionId),
     /// This session of this server is to end: its workstation has one at another server, too.
     Clash(SessionId),
     /// It cannot be proved that any session may go on: all of them end, and why.
@@ -338,10 +338,10 @@ pub enum Output {
     Publish(Stored),
     /// Have them end it, should they know it.
     Withdraw(Stored),
-    /// Nothing is left of a session that [`Event::Appeared`] told of.
-    Over(SessionId),
+    /// Nothing is left of a session of this other server's that [`Event::Appeared`] told of.
+    Over(DomainName, SessionId),
     /// The same, for a reason of this server's own that may be gone later.
-    Missing(SessionId),
+    Missing(DomainName, SessionId),
     /// Two people have released this message: let it pass once that is in the log. The guard's own number.
     Pass(Grant<Pass>, u64),
     /// The message with this number of the guard's does not pass, also where it was told that it may and it has not yet.

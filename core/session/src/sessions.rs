@@ -248,7 +248,7 @@ impl Sessions {
             Event::Published(session, what) => self.published(session, what, now),
             Event::Withdrawn(session) => self.withdrawn(session, now),
             Event::Appeared(shared) => self.appeared(*shared),
-            Event::Vanished(session) => self.vanished(session, now),
+            Event::Vanished(owner, session) => self.vanished(owner, session, now),
             Event::Clash(session) => {
                 self.close(
                     session,
@@ -291,6 +291,11 @@ impl Sessions {
     pub fn live(&self, id: SessionId) -> Option<Shown> {
         let session = self.sessions.get(&id)?;
         matches!(session.phase, Phase::Making { .. } | Phase::Open(_)).then(|| show(session))
+    }
+
+    /// Whom an operator has disabled.
+    pub fn disabled(&self) -> impl Iterator<Item = &UserName> {
+        self.disabled.iter()
     }
 
     /// Labels that have sessions.

@@ -2,15 +2,16 @@
 //! used here. What is current and what is over everywhere is said by [`crate::federation::Federation`].
 
 use crate::closing::ended;
+use crate::disable::DISABLED;
 use crate::event::*;
 use crate::federation::{Publication, Shared};
 use crate::sessions::Sessions;
 use crate::state::*;
 use crate::stored::Stored;
 use crate::{SessionId, Time, rules};
-use levee_policy::Grant;
 use levee_policy::audit::{Action, Event as Entry, Verdict};
 use levee_policy::decision::Keys;
+use levee_policy::{DomainName, Grant};
 
 /// Sessions of other servers of which it is kept that an operator has ended them here, the latest: more than this server uses at once.
 const MOST_ENDED: usize = 16_384;
@@ -97,9 +98,7 @@ impl Sessions {
             });
         let asked = (record.protection.as_ref(), self.posture_at(&record.label));
         let decided = match rules::open(&self.site, &record.user, &record.device, &record.label, asked) {
-            Ok(_) if self.disabled.contains(&record.user) => {
-                Err("an operator has disabled the person".to_owned())
-            }
+            Ok(_) if self.disabled.contains(&record.user) => Err(DISABLED.to_owned()),
             Ok(_) if self.ended_here.contains_key(&id) => {
                 Err("an operator of this server has ended it here".to_owned())
             }
@@ -116,14 +115,18 @@ impl Sessions {
                 self.coming.insert(id, Coming { owner, granted: Granted { grant, record } });
                 self.commit(Purpose::Appear(id), vec![entry], vec![]);
             }
+            // Whose it is that server says, and may have made up: it counts as what that server does.
             Err(reason) => self.say(Output::Audit(Entry {
-                user: Some(record.user),
-                host: Some(record.device),
-                label: Some(record.label),
+                user: None,
+                host: None,
+                label: None,
                 action: Action::Session,
-                object: id.to_string(),
+                object: format!("server {owner}"),
                 verdict: Verdict::Denied,
-                reason: format!("signed on at {owner}: {reason}"),
+                reason: format!(
+                    "a session of {} at {}, {}, that signed on there: {reason}",
+                    record.user, record.device, record.label
+                ),
             })),
         }
     }
@@ -137,7 +140,7 @@ impl Sessions {
         }
         // What an operator has said meanwhile counts.
         let why = if self.disabled.contains(&record.user) {
-            Some("an operator has disabled the person".to_owned())
+            Some(DISABLED.to_owned())
         } else if self.by_device.contains_key(&record.device) {
             Some("its workstation has another session by now".to_owned())
         } else {
@@ -161,14 +164,16 @@ impl Sessions {
         );
     }
 
-    pub(crate) fn vanished(&mut self, id: SessionId, now: Time) {
-        self.coming.remove(&id);
+    pub(crate) fn vanished(&mut self, owner: DomainName, id: SessionId, now: Time) {
+        if self.coming.get(&id).is_some_and(|coming| coming.owner == owner) {
+            self.coming.remove(&id);
+        }
         match self.sessions.get(&id) {
-            Some(Session { shared: Sharing::Theirs(..), .. }) => {
+            Some(Session { shared: Sharing::Theirs(of, _), .. }) if *of == owner => {
                 self.close(id, "it is over at the server where its person signed on", None, now);
             }
-            // It was never taken.
-            _ => self.say(Output::Over(id)),
+            // It was never taken, or is another's, which alone says that it is over.
+            _ => self.say(Output::Over(owner, id)),
         }
     }
 

@@ -178,7 +178,7 @@ fn what_another_server_has_is_used_until_its_word_runs_out_and_an_end_waits_for_
         assert!(
             !one.shown().1.is_empty()
                 || vanished.is_some()
-                || said.iter().any(|said| matches!(said, Said::Vanished(_)))
+                || said.iter().any(|said| matches!(said, Said::Vanished(..)))
         );
         for word in said {
             match word {
@@ -187,7 +187,7 @@ fn what_another_server_has_is_used_until_its_word_runs_out_and_an_end_waits_for_
                     one.hear(1, *statement, at);
                 }
                 Said::Withdrawn(id) if id == own.id => withdrawn = Some(at),
-                Said::Vanished(id) if id == theirs.id => vanished = Some(at),
+                Said::Vanished(_, id) if id == theirs.id => vanished = Some(at),
                 Said::Fence(why) => panic!("{why}"),
                 _ => {}
             }

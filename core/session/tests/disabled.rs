@@ -32,12 +32,26 @@ fn who_has_signed_on_or_is_about_to_is_cut_off_and_nobody_else_is() {
     server.hear(Event::Request(SECOND, Request::Login("mia".parse().unwrap())));
     let said = server.hear(disable("mia"));
     assert!(told(&said) && cut_off(&said, SECOND) && !cut_off(&said, CLIENT), "{said:?}");
+    // They are told why.
+    let why = |output: &Output| matches!(output, Output::Reply(SECOND, Reply::SignedOff(why)) if why.contains("has disabled"));
+    assert!(has(&said, why), "{said:?}");
     // Whose password is being looked at has signed on nowhere yet.
     server.hear(hello(SECOND, "ws2"));
     server.machine.handle(Event::Request(SECOND, Request::Login("ugo".parse().unwrap())), server.now);
     assert!(matches!(server.machine.poll(), Some(Output::Verify(SECOND, _))));
     let said = server.hear(disable("ugo"));
     assert!(told(&said) && cut_off(&said, SECOND) && !cut_off(&said, CLIENT), "{said:?}");
+}
+
+#[test]
+fn nobody_is_enabled_whom_the_site_does_not_have_and_nobody_has_disabled() {
+    let (mut server, _) = Server::with_a_session();
+    let said = server.hear(Event::Disable(OPERATOR, "nosuch".parse().unwrap(), false));
+    assert!(has(
+        &said,
+        |output| matches!(output, Output::Operator(OPERATOR, Err(why)) if why.contains("no user `nosuch`"))
+    ));
+    assert!(!has(&said, |output| matches!(output, Output::Audit(_))), "{said:?}");
 }
 
 #[test]

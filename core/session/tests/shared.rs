@@ -1,8 +1,8 @@
 //! Sessions of a site with several servers: nothing passes that the others could not be made to end, and an end waits for them.
 
-use levee_policy::Site;
 use levee_policy::audit::{Action, Verdict};
 use levee_policy::site::Placed;
+use levee_policy::{DomainName, Site};
 use levee_session::federation::{Publication, Shared};
 use levee_session::*;
 use std::sync::Arc;
@@ -120,6 +120,11 @@ fn theirs(user: &str, label: &str, inner: &str) -> Box<Shared> {
     Box::new(Shared { owner: "two.harbour.example".parse().unwrap(), record })
 }
 
+/// Whose session that is.
+fn two() -> DomainName {
+    "two.harbour.example".parse().unwrap()
+}
+
 /// So many questions about one session may wait.
 const TICKETS: u64 = 8;
 const ALL: &str = "UNCLASSIFIED..SECRET//NATO,MED";
@@ -201,8 +206,8 @@ fn a_session_of_another_server_starts_its_label_here_when_keys_are_wanted_and_go
     server.hear(Event::Hello { client: CLIENT, device, fingerprint: [1; 32] });
     let said = server.hear(Event::Request(CLIENT, Request::Resume(id)));
     assert!(has(&said, |output| matches!(output, Output::Reply(_, Reply::Refused(..)))), "{said:?}");
-    let over = |output: &Output| matches!(output, Output::Over(of) if *of == id);
-    let said = server.hear(Event::Vanished(id));
+    let over = |output: &Output| matches!(output, Output::Over(_, of) if *of == id);
+    let said = server.hear(Event::Vanished(two(), id));
     assert!(!has(&said, over), "its vault has it still: {said:?}");
     let said = server.hear(Event::VaultClosed(LABEL.parse().unwrap(), id));
     assert!(has(&said, over) && !has(&said, |output| matches!(output, Output::Withdraw(_))), "{said:?}");
@@ -239,8 +244,8 @@ fn what_of_anothers_session_could_not_go_on_here_is_missing_and_what_somebody_en
         (server, id)
     };
     let missing =
-        |said: &[Output], id| has(said, |output| matches!(output, Output::Missing(of) if *of == id));
-    let over = |said: &[Output], id| has(said, |output| matches!(output, Output::Over(of) if *of == id));
+        |said: &[Output], id| has(said, |output| matches!(output, Output::Missing(_, of) if *of == id));
+    let over = |said: &[Output], id| has(said, |output| matches!(output, Output::Over(_, of) if *of == id));
     let (mut server, id) = begun();
     let said = server.hear(Event::LabelFailed(label(), "its image is broken".into()));
     assert!(missing(&said, id) && !over(&said, id), "{said:?}");
@@ -286,7 +291,7 @@ fn what_an_operator_has_ended_here_is_not_used_here_again_whatever_its_own_serve
     // It is over there, or seems to be, and is there again: it was locked, or a server was cut off.
     for _ in 0..3 {
         assert!(!comes_back(&mut server));
-        server.hear(Event::Vanished(id));
+        server.hear(Event::Vanished(two(), id));
     }
     // So it is for who comes after this process.
     let mut next = Server::new(vec![]);
@@ -295,7 +300,7 @@ fn what_an_operator_has_ended_here_is_not_used_here_again_whatever_its_own_serve
 
     // Where its end is being recorded just then, for another reason, that is not told before it is kept.
     let (mut server, id) = begun();
-    server.machine.handle(Event::Vanished(id), server.now);
+    server.machine.handle(Event::Vanished(two(), id), server.now);
     let Some(Output::Commit(commit, ..)) =
         std::iter::from_fn(|| server.machine.poll()).find(|output| matches!(output, Output::Commit(..)))
     else {
@@ -309,7 +314,7 @@ fn what_an_operator_has_ended_here_is_not_used_here_again_whatever_its_own_serve
 
     // What has ended without an operator's word comes back.
     let (mut server, id) = begun();
-    server.hear(Event::Vanished(id));
+    server.hear(Event::Vanished(two(), id));
     assert!(comes_back(&mut server));
 }
 
@@ -353,7 +358,7 @@ fn the_policy_is_asked_here_as_well_and_nobody_gets_an_address_or_a_session_of_t
         assert_eq!(server.log, [(Action::Session, Verdict::Denied)], "{user} {label} {inner}");
         assert!(has(&server.wanted(1, ALL), |output| matches!(output, Output::Keys(1, None))));
         let id = theirs(user, label, inner).record.id;
-        assert!(has(&server.hear(Event::Vanished(id)), |output| matches!(output, Output::Over(_))));
+        assert!(has(&server.hear(Event::Vanished(two(), id)), |output| matches!(output, Output::Over(..))));
     }
     let mut server = Server::new(vec![]);
     let own = server.opened();
@@ -407,7 +412,7 @@ fn a_person_who_is_disabled_here_has_no_session_here_of_another_server_either() 
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
     assert_eq!(server.log, [(Action::Session, Verdict::Denied)]);
     assert!(has(&server.wanted(1, ALL), |output| matches!(output, Output::Keys(1, None))));
-    assert!(has(&server.hear(Event::Vanished(id)), |output| matches!(output, Output::Over(_))));
+    assert!(has(&server.hear(Event::Vanished(two(), id)), |output| matches!(output, Output::Over(..))));
     // Enabled, they have the next one.
     server.hear(Event::Disable(operator, ada(), false));
     server.hear(Event::Appeared(theirs("ada", LABEL, "10.80.2.7")));
@@ -606,7 +611,7 @@ fn so_many_questions_wait_for_a_label_and_all_are_refused_when_its_session_is_ov
         assert!(refused(&server.wanted(ticket, ALL)).is_empty(), "{ticket}");
     }
     assert_eq!(refused(&server.wanted(TICKETS + 1, ALL)), [TICKETS + 1]);
-    assert_eq!(refused(&server.hear(Event::Vanished(id))), (1..=TICKETS).collect::<Vec<_>>());
+    assert_eq!(refused(&server.hear(Event::Vanished(two(), id))), (1..=TICKETS).collect::<Vec<_>>());
 }
 
 #[test]
@@ -628,4 +633,18 @@ fn a_session_of_another_server_may_have_an_address_of_each_family() {
         server.hear(Event::Appeared(shared));
         assert_eq!(server.log, [(Action::Session, verdict)], "{inner:?}");
     }
+}
+
+#[test]
+fn a_session_of_another_server_ends_by_no_third_ones_word() {
+    let (mut server, shared) = (Server::new(vec![]), theirs("ada", LABEL, "10.80.2.7"));
+    let id = shared.record.id;
+    server.hear(Event::Appeared(shared));
+    assert!(server.machine.live(id).is_some());
+    let three: DomainName = "three.harbour.example".parse().unwrap();
+    let said = server.hear(Event::Vanished(three.clone(), id));
+    assert!(matches!(&said[..], [Output::Over(of, over)] if *of == three && *over == id), "{said:?}");
+    assert!(server.machine.live(id).is_some(), "it goes on");
+    server.hear(Event::Vanished(two(), id));
+    assert!(server.machine.live(id).is_none());
 }

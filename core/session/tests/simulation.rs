@@ -179,7 +179,7 @@ impl World {
             Output::Operator(operator, result) => self.answered(operator, result.is_ok()),
             Output::Execute(..) | Output::Set(..) | Output::Kept => {}
             Output::Postures(number, _) => self.shell.push_back(Event::PosturesKept(number)),
-            Output::Over(_) | Output::Missing(_) => self.fail("there is one server"),
+            Output::Over(..) | Output::Missing(..) => self.fail("there is one server"),
             Output::Publish(_) | Output::Withdraw(_) => self.fail("there is one server"),
             Output::Pass(..) | Output::NotReleased(..) => self.fail("there is no guard"),
         }

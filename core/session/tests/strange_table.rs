@@ -82,7 +82,7 @@ fn old_words_and_two_words_with_one_number_are_noticed_and_not_obeyed() {
         site.hears(wrong);
     }
     assert_eq!((site.one().strange() - before, site.one().shown().2), (3, 1));
-    assert!(!site.said.iter().any(|(_, said)| matches!(said, Said::Vanished(_) | Said::Fence(_))));
+    assert!(!site.said.iter().any(|(_, said)| matches!(said, Said::Vanished(..) | Said::Fence(_))));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn of_more_sessions_than_there_is_room_for_others_are_used_when_some_are_over_or
     // Its place is taken while it rests; it comes back when there is one.
     let now = site.now;
     site.said.clear();
-    site.one().missing(first.id, now);
+    site.one().missing(&name("s1.example"), first.id, now);
     turns(&mut site, 20);
     assert_eq!((site.one().shown().2, appeared(&mut site, first.id)), (1_024, false));
     turns(&mut site, 200);
@@ -420,4 +420,141 @@ fn however_far_somebody_drove_the_numbers_a_server_that_was_down_meanwhile_follo
     let honest = setting((fresh.now.as_millis() << 20) - 1, "two.example", &["siege"]);
     let said = says(&mut fresh, "two.example", &honest, [0; 32]);
     assert_eq!(said, [Said::Set(name("two.example"), honest)]);
+}
+
+#[test]
+fn a_session_is_over_by_its_own_servers_word_alone_whoever_else_names_it() {
+    let mut site = Site::of(&["one.example", "two.example", "three.example"]);
+    let (theirs, now) = (record(9, "ws9"), site.now);
+    site.machines[1].1.publish(&theirs, now);
+    site.turn();
+    // Whoever has the third server's key reads the second's pages, and names that session in its own.
+    let (again, now) = (record(9, "ws8"), site.now);
+    assert_eq!(again.id, theirs.id);
+    site.machines[2].1.publish(&again, now);
+    site.turn();
+    assert_eq!(site.one().shown().2, 2);
+    let mut one = site.machines.remove(0).1;
+    let now = site.now;
+    let ends = |one: &mut Federation, machine: &mut Federation, record: &Stored| {
+        machine.withdraw(record, now);
+        let mut number = 0;
+        while let Some(said) = machine.poll() {
+            if let Said::State { statement, pages, .. } = said {
+                (number, _) = (statement.number, machine.written(1, statement.number, now));
+                let of = statement.server.clone();
+                one.hear(1, *statement, now);
+                pages.iter().for_each(|(page, bytes)| one.page(1, &of, *page, bytes, now));
+            }
+        }
+        number
+    };
+    let ended = ends(&mut one, &mut site.machines[0].1, &theirs);
+    ends(&mut one, &mut site.machines[1].1, &again);
+    let mut said: Vec<Said> = std::iter::from_fn(|| one.poll()).collect();
+    for owner in ["two.example", "three.example"] {
+        assert!(said.contains(&Said::Vanished(name(owner), theirs.id)), "{said:?}");
+    }
+    // The vault has it still: what is over of the third's is nothing to the second's.
+    one.cut(&name("three.example"), theirs.id, now);
+    for at in 1..20 {
+        one.tick(now.after(Duration::from_millis(at * 100)));
+        while let Some(one_said) = one.poll() {
+            if let Said::State { statement, .. } = &one_said {
+                one.written(1, statement.number, now.after(Duration::from_millis(at * 100)));
+            }
+            said.push(one_said);
+        }
+    }
+    let states = said.iter().filter_map(|said| match said {
+        Said::State { statement, .. } => {
+            statement.words.iter().find(|word| word.server == name("two.example"))
+        }
+        _ => None,
+    });
+    let done: Vec<u64> = states.map(|word| word.done).collect();
+    assert!(!done.is_empty() && done.iter().all(|done| *done < ended), "{done:?}, {ended}");
+}
+
+#[test]
+fn a_server_that_hears_all_and_carries_out_no_end_is_granted_nothing_until_nobody_waits_for_it() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let own = site.published();
+    let (_, begin) = (site.machines.remove(1), site.now);
+    let two = site.said_last("two.example");
+    let about = two.words[0].clone();
+    site.one().withdraw(&own, begin);
+    let mut number = two.number;
+    while !site.has("one.example", &Said::Withdrawn(own.id)) {
+        site.turn();
+        let heard = site.said_last("one.example").number;
+        number += 1;
+        let words = vec![Word { heard, granted: heard, done: 0, ..about.clone() }];
+        site.hears(Statement { number, words, ..two.clone() });
+        assert!(site.now < begin.after(TTL * 3), "it is not waited for longer");
+    }
+    assert!(!site.is_fenced());
+    // It is a server as before when it has.
+    for _ in 0..20 {
+        site.turn();
+        let heard = site.said_last("one.example").number;
+        number += 1;
+        let words = vec![Word { heard, granted: heard, done: heard, ..about.clone() }];
+        site.hears(Statement { number, words, ..two.clone() });
+    }
+    let last = site.said_last("one.example");
+    assert!(last.words[0].granted + 15 >= number, "{last:?}, {number}");
+}
+
+#[test]
+fn a_server_whose_key_somebody_has_used_goes_on_behind_them_when_they_are_gone() {
+    for (epoch, number) in [(0, 1_000), (5, 0)] {
+        let mut site = Site::of(&["one.example", "two.example"]);
+        let last = site.said_last("one.example");
+        let forged = Statement { epoch: last.epoch + epoch, number: last.number + number, ..last.clone() };
+        let (mut one, mut now) = (site.machines.remove(0).1, site.now);
+        one.hear(1, forged.clone(), now);
+        assert!(one.alarm().is_some_and(|why| why.contains("somebody else signs")));
+        let (mut attempt, mut stated) = (1, None);
+        for _ in 0..100 {
+            now = now.after(Duration::from_millis(100));
+            one.tick(now);
+            while let Some(said) = one.poll() {
+                match said {
+                    Said::Join { attempt: new } => {
+                        attempt = new;
+                        // What is in the table is told, and it is the forged one.
+                        one.hear(attempt, forged.clone(), now);
+                        one.joined(attempt, now);
+                    }
+                    Said::State { statement, .. } => {
+                        one.written(attempt, statement.number, now);
+                        one.hear(attempt, (*statement).clone(), now);
+                        stated = Some(statement);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let stated = stated.expect("it says something");
+        assert!(stated.epoch > forged.epoch && one.shown().0, "{:?} {:?}", stated.epoch, one.shown());
+    }
+}
+
+#[test]
+fn a_server_whose_revoked_key_signed_a_run_without_end_comes_back_with_a_new_one() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let last = site.said_last("two.example");
+    site.hears(Statement { epoch: u64::MAX, ..last });
+    for _ in 0..200 {
+        site.turn();
+    }
+    assert!(site.one().shown().1.is_empty(), "all that it says is older");
+    let now = site.now;
+    // What is signed by the old key does not get so far any more.
+    site.one().disown(&name("two.example"), now);
+    for _ in 0..20 {
+        site.turn();
+    }
+    assert_eq!(site.one().shown().1, [name("two.example")]);
 }

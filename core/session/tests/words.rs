@@ -288,7 +288,7 @@ fn until_a_session_is_cut_nothing_is_said_to_be_done_that_may_have_ended_it() {
         }
     };
     look(&mut site);
-    site.one().cut(theirs.id, now);
+    site.one().cut(&name(TWO), theirs.id, now);
     look(&mut site);
     assert_eq!(done, [(before + 1, before), (before + 1, before + 1)]);
 }
@@ -398,14 +398,14 @@ fn a_server_that_is_cut_off_waits_for_what_it_cuts_and_for_what_it_has_granted_a
         }
         one.lost(None, "the wire is gone", now);
         let said: Vec<Said> = std::iter::from_fn(|| one.poll()).collect();
-        assert!(said.contains(&Said::Vanished(theirs.id)), "{said:?}");
+        assert!(said.contains(&Said::Vanished(name(TWO), theirs.id)), "{said:?}");
         assert_eq!(one.shown(), (false, vec![], 0));
         (one, theirs.id, now)
     };
     // With nothing of its own it waits for the cut alone.
     let (mut one, theirs, now) = cut_off(None);
     assert_eq!(one.deadline(), None);
-    one.cut(theirs, now);
+    one.cut(&name(TWO), theirs, now);
     assert!(one.deadline().is_some());
     // Its own session is over when nobody can use it any more.
     let own = record(1, "ws1");
@@ -479,9 +479,9 @@ fn what_could_not_go_on_here_appears_again_after_a_rest_that_grows_unless_its_se
     assert_eq!((appeared(&mut site), site.one().shown().2), (1, 1));
     for rest in [15, 30, 60, 120].map(Duration::from_secs) {
         let now = site.now;
-        site.one().missing(theirs.id, now);
+        site.one().missing(&name(TWO), theirs.id, now);
         // It is told once.
-        site.one().missing(theirs.id, now);
+        site.one().missing(&name(TWO), theirs.id, now);
         assert_eq!(site.one().shown().2, 0);
         while site.now < now.after(rest.saturating_sub(TURN)) {
             site.turn();
@@ -493,13 +493,13 @@ fn what_could_not_go_on_here_appears_again_after_a_rest_that_grows_unless_its_se
     }
     // Nobody waits for the end of what is not there, and it never comes back.
     let now = site.now;
-    site.one().missing(theirs.id, now);
+    site.one().missing(&name(TWO), theirs.id, now);
     site.machines[1].1.withdraw(&theirs, now);
     for _ in 0..3 {
         site.turn();
     }
     assert!(site.has(TWO, &Said::Withdrawn(theirs.id)));
-    assert!(!site.has(ONE, &Said::Vanished(theirs.id)));
+    assert!(!site.has(ONE, &Said::Vanished(name(TWO), theirs.id)));
     while site.now < now.after(Duration::from_secs(300)) {
         site.turn();
     }
@@ -514,7 +514,7 @@ fn resting() -> (Site, Statement, (Digest, Vec<u8>)) {
     shows(&mut site, &mut two, &page);
     assert_eq!(appeared(&mut site), 1);
     let now = site.now;
-    site.one().missing(theirs.id, now);
+    site.one().missing(&name(TWO), theirs.id, now);
     (site, two, page)
 }
 
@@ -595,6 +595,6 @@ fn what_could_not_go_on_here_and_is_over_meanwhile_is_cut() {
     let now = site.now;
     site.one().lost(None, "the wire is gone", now);
     assert_eq!(site.one().deadline(), None, "it is to be cut");
-    site.one().missing(theirs.id, now);
+    site.one().missing(&name(TWO), theirs.id, now);
     assert!(site.one().deadline().is_some());
 }

@@ -14,6 +14,9 @@ pub struct Group {
     freeze: OwnedFd,
     events: OwnedFd,
     kill: OwnedFd,
+    usage: OwnedFd,
+    /// Microseconds that it had used a processor when it had stopped.
+    used: Option<u64>,
     /// What it was told last.
     pub runs: bool,
     /// It has been killed, and is not waited for any more.
@@ -40,8 +43,9 @@ impl From<Errno> for Fault {
 
 impl Group {
     /// One that runs, for all that is known.
-    pub fn new(number: u64, slots: Vec<u16>, [freeze, events, kill]: [OwnedFd; 3]) -> Self {
-        Self { number, slots, freeze, events, kill, runs: true, over: false, late: VecDeque::new() }
+    pub fn new(number: u64, slots: Vec<u16>, [freeze, events, kill, usage]: [OwnedFd; 4]) -> Self {
+        let late = VecDeque::new();
+        Self { number, slots, freeze, events, kill, usage, used: None, runs: true, over: false, late }
     }
 
     /// Whether it runs in this slot.
@@ -92,6 +96,19 @@ impl Group {
         Ok(says(room.get(..length).unwrap_or(&[]), what))
     }
 
+    /// It has stopped, or is looked at again: for how many microseconds it has used a processor since it was looked at last. What is stopped does so where
+    /// it dies, by a signal that was due: it frees its memory then.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn has_used(&mut self) -> Result<u64, Fault> {
+        let mut room = [0; 64];
+        let length = pread(&self.usage, &mut room, 0)?;
+        let now = usage(room.get(..length).unwrap_or(&[]));
+        let before = std::mem::replace(&mut self.used, now);
+        Ok(now.zip(before).map_or(0, |(now, before)| now.saturating_sub(before)))
+    }
+
     /// Kills everything in it, which takes its time.
     ///
     /// # Errors
@@ -107,6 +124,12 @@ fn stopped(line: &[u8]) -> bool {
     line == b"frozen 1" || line == b"populated 0"
 }
 
+/// The microseconds in the first line of a control group's `cpu.stat`.
+fn usage(stat: &[u8]) -> Option<u64> {
+    let line = stat.split(|byte| *byte == b'\n').next()?.strip_prefix(b"usage_usec ")?;
+    std::str::from_utf8(line).ok()?.parse().ok()
+}
+
 fn says(events: &[u8], what: impl Fn(&[u8]) -> bool) -> bool {
     events.split(|byte| *byte == b'\n').any(what)
 }
@@ -120,7 +143,7 @@ mod tests {
     fn a_group_is_late_so_often_in_such_a_time_and_no_more() {
         let file = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let late = |moments: &[u64], allowed| {
-            let mut group = Group::new(1, vec![0], [file(), file(), file()]);
+            let mut group = Group::new(1, vec![0], [file(), file(), file(), file()]);
             let start = Instant::now();
             let at = |second: &u64| start + Duration::from_secs(*second);
             moments.iter().map(|second| group.is_late(at(second), allowed)).collect::<Vec<_>>()
@@ -129,6 +152,14 @@ mod tests {
         assert_eq!(late(&[0, 1, 60, 61, 100], allowed), [false, false, false, false, true]);
         assert_eq!(late(&[0, 1, 59], allowed), [false, false, true]);
         assert_eq!(late(&[0; 5], None), [false; 5]);
+    }
+
+    #[test]
+    fn what_a_group_has_used_is_read_from_the_first_line_and_nothing_else_is_believed() {
+        assert_eq!(usage(b"usage_usec 1234\nuser_usec 1000\nsystem_usec 234\n"), Some(1234));
+        for wrong in [&b""[..], b"user_usec 9\nusage_usec 1\n", b"usage_usec \n", b"usage_usec 1x\n"] {
+            assert_eq!(usage(wrong), None);
+        }
     }
 
     #[test]

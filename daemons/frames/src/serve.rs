@@ -76,7 +76,7 @@ fn hear(warden: &mut Warden<FramesPart>, groups: &mut Groups, slot: u16) -> Resu
     match warden.hear()? {
         Some(Order::Stop) => Ok(false),
         Some(Order::Take(FramesPart::Group { number, slots }, with)) => {
-            groups.add(Group::new(number, slots, three(with)?), slot)?;
+            groups.add(Group::new(number, slots, reins(with)?), slot)?;
             Ok(true)
         }
         Some(Order::Take(part, _)) => Err(Warden::unwanted(&part)),
@@ -87,7 +87,7 @@ fn hear(warden: &mut Warden<FramesPart>, groups: &mut Groups, slot: u16) -> Resu
 impl Groups {
     fn add(&mut self, mut group: Group, slot: u16) -> Result<(), Fatal> {
         let run = group.is_for(slot);
-        if there(group.tell(run))?.is_some() {
+        if there(group.tell(run))?.is_some() && there(group.has_used())?.is_some() {
             self.all.push(group);
         }
         self.count();
@@ -102,10 +102,15 @@ impl Groups {
     fn change(&mut self, clock: &mut Clock) -> Result<(), Fatal> {
         let next = clock.next_slot();
         self.look_for_stuck()?;
+        self.look_for_dying(clock)?;
         self.tell_all(|group| group.runs && !group.is_for(next), false)?;
         // From now on: who keeps the frames may have been late itself, which is nobody else's fault.
         self.stopped(clock, Instant::now())?;
         let stopped = Instant::now();
+        self.all
+            .iter_mut()
+            .filter(|group| !group.runs)
+            .try_for_each(|group| there(group.has_used()).map(drop))?;
         let begin = clock.next_begin(stopped);
         let late = begin == stopped;
         self.told.ended(stopped.saturating_duration_since(clock.end()), late);
@@ -198,6 +203,26 @@ impl Groups {
         })
     }
 
+    /// Who has used a processor while stopped, for longer than the margin, in the slot that ends: they end late, as it were, in the midst of
+    /// it, and that counts as it does at the end of their own.
+    fn look_for_dying(&mut self, clock: &Clock) -> Result<(), Fatal> {
+        let (now, mut ran, mut killed) = (Instant::now(), 0_u64, 0_u64);
+        for group in self.all.iter_mut().filter(|group| !group.runs && !group.over) {
+            let used = there(group.has_used())?.unwrap_or_default();
+            if Duration::from_micros(used) <= clock.margin() {
+                continue;
+            }
+            ran += 1;
+            if group.is_late(now, clock.late()) {
+                there(group.kill())?;
+                killed += 1;
+            }
+        }
+        self.told.state.ran = self.told.state.ran.saturating_add(ran);
+        self.told.state.killed = self.told.state.killed.saturating_add(killed);
+        Ok(())
+    }
+
     /// What was killed and is not gone; and what was let run and does not, at the end of its slot, since somebody else has stopped it.
     /// Forgets what was killed and is gone.
     fn look_for_stuck(&mut self) -> Result<(), Fatal> {
@@ -217,8 +242,8 @@ impl Groups {
     }
 }
 
-fn three(with: Descriptors) -> Result<[OwnedFd; 3], Fatal> {
-    with.all().try_into().map_err(|_| Fatal::new("take a group", "it has not three descriptors"))
+fn reins(with: Descriptors) -> Result<[OwnedFd; 4], Fatal> {
+    with.all().try_into().map_err(|_| Fatal::new("take a group", "it has not four descriptors"))
 }
 
 /// What the group says; nothing if it is gone.

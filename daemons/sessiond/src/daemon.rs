@@ -569,8 +569,10 @@ impl Daemon {
             Output::Publish(record) => self.federation(|machine, now| machine.publish(&record, now)),
             Output::Withdraw(record) if self.federated.machine.is_none() => self.withdrawals.push(record),
             Output::Withdraw(record) => self.federation(|machine, now| machine.withdraw(&record, now)),
-            Output::Over(session) => self.federation(|machine, now| machine.cut(session, now)),
-            Output::Missing(session) => self.federation(|machine, now| machine.missing(session, now)),
+            Output::Over(owner, session) => self.federation(|machine, now| machine.cut(&owner, session, now)),
+            Output::Missing(owner, session) => {
+                self.federation(|machine, now| machine.missing(&owner, session, now))
+            }
             Output::Operator(operator, result) => self.operators.ended(operator, result),
             Output::Pass(grant, ticket) => self.passes(grant, ticket),
             Output::NotReleased(channel, ticket) => self.not_released(&channel, ticket),

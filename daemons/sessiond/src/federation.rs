@@ -242,7 +242,7 @@ impl Daemon {
                 }
                 Said::Fence(reason) => self.handle(Event::Fence(reason)),
                 Said::Appeared(shared) => self.handle(Event::Appeared(Box::new(shared))),
-                Said::Vanished(session) => self.handle(Event::Vanished(session)),
+                Said::Vanished(owner, session) => self.handle(Event::Vanished(owner, session)),
                 Said::Published(session, what) => self.handle(Event::Published(session, what)),
                 Said::Clash(session) => self.handle(Event::Clash(session)),
                 Said::Withdrawn(session) => self.handle(Event::Withdrawn(session)),

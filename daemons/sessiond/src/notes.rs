@@ -12,7 +12,7 @@ const FIRST: u64 = 3;
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The most causes told apart in one interval; beyond them only what was done is.
 const MOST: usize = 256;
-/// The most of them that one workstation, or one label, has: so that none can hide what others cause behind what it makes up. Beyond
+/// The most of them that one workstation, one label, or one other server, has: so that none can hide what others cause behind what it makes up. Beyond
 /// them only what was done there is told apart.
 const SHARE: usize = MOST / 8;
 /// So many characters of why are looked at.
@@ -52,11 +52,13 @@ impl Notes {
     /// Takes a record. Gives it back if it is to be written now; otherwise it is counted.
     pub fn add(&mut self, event: Event, now: Time) -> Option<Event> {
         let mut cause = Cause::of(&event);
-        let share = if cause.place() == (None, None) { MOST / 2 } else { SHARE };
+        let share = if cause.place() == (None, None, None) { MOST / 2 } else { SHARE };
         let of_its_place = self.open.keys().filter(|other| other.place() == cause.place());
         let has_share = self.open.contains_key(&cause) || of_its_place.count() < share;
         if !has_share {
-            cause = Cause { object: MANY.into(), why: String::new(), user: None, ..cause };
+            // Another server's stay its own.
+            let object = cause.server().map_or_else(|| MANY.into(), ToOwned::to_owned);
+            cause = Cause { object, why: String::new(), user: None, ..cause };
         }
         let has_place = self.open.len() < MOST || self.open.contains_key(&cause);
         if !has_place {
@@ -105,9 +107,19 @@ impl Notes {
 }
 
 impl Cause {
-    /// Where it comes from: a workstation, or else a label, or levee itself and strangers.
-    fn place(&self) -> (Option<&HostName>, Option<&LabelName>) {
-        (self.host.as_ref(), self.label.as_ref().filter(|_| self.host.is_none()))
+    /// Where it comes from: a workstation, or else a label, another server, or levee itself and strangers.
+    fn place(&self) -> (Option<&HostName>, Option<&LabelName>, Option<&str>) {
+        let is_alone = self.host.is_none() && self.label.is_none();
+        (
+            self.host.as_ref(),
+            self.label.as_ref().filter(|_| self.host.is_none()),
+            self.server().filter(|_| is_alone),
+        )
+    }
+
+    /// Another server, where it is about what that one says.
+    fn server(&self) -> Option<&str> {
+        self.object.starts_with("server ").then_some(self.object.as_str())
     }
 
     fn of(event: &Event) -> Self {
@@ -194,6 +206,17 @@ mod tests {
             reason: std::iter::repeat_n('x', n % 200).chain(std::iter::repeat_n('y', n / 200)).collect(),
         };
         let told = (0..10_000).filter(|n| notes.add(of_label(*n), T).is_some()).count();
+        assert_eq!(told, SHARE);
+        // Another server, which names people and workstations that it makes up.
+        let of_server = |n: usize| Event {
+            user: None,
+            host: None,
+            action: Action::Session,
+            object: "server two.example".into(),
+            reason: std::iter::repeat_n('x', n % 200).chain(std::iter::repeat_n('y', n / 200)).collect(),
+            ..wrong("mia")
+        };
+        let told = (0..10_000).filter(|n| notes.add(of_server(*n), T).is_some()).count();
         assert_eq!(told, SHARE);
         let another = Event { host: HostName::new("ws3").ok(), ..wrong("ada") };
         let written = (0..10).filter(|_| notes.add(another.clone(), T).is_some()).count() as u64;

@@ -13,6 +13,7 @@ use levee_ipc::warden::{CompartmentStatus, PartitionStatus, SessiondRequest};
 use levee_policy::LabelName;
 use levee_policy::site::Cipher;
 use levee_prices::Carried;
+use levee_session::federation::Federation;
 use levee_session::{Entering, Event, OperatorId, Shown, Time, Wish};
 use rustix::net::SocketFlags;
 use std::collections::{BTreeMap, BTreeSet};
@@ -347,8 +348,11 @@ impl Daemon {
         };
         let sessions = self.machine.shown();
         let (in_force, moving) = self.machine.postures();
-        let own = [self.audit.alarm(), self.store.alarm(), self.clock.alarm(), self.machine.posture_alarm()];
-        let alarms = self.operators.alarms.iter().cloned().chain(self.operators.failed.alarms(now));
+        let federation = self.federated.machine.as_ref().and_then(Federation::alarm);
+        let posture = self.machine.posture_alarm();
+        let own = [self.audit.alarm(), self.store.alarm(), self.clock.alarm(), posture, federation];
+        let alarms = &self.operators.alarms;
+        let alarms = alarms.iter().cloned().chain(self.operators.failed.alarms(now, alarms));
         let left = |until: Time| until.as_millis().saturating_sub(now.as_millis());
         let in_force = in_force
             .iter()
@@ -374,6 +378,7 @@ impl Daemon {
             postures: in_force.collect(),
             floors: self.site.floors(),
             moving,
+            disabled: self.machine.disabled().take(MAX_SESSIONS).cloned().collect(),
             federation: self.federated.status(&self.site),
         }
     }
@@ -399,6 +404,7 @@ fn fitting(mut status: ServerStatus) -> Answer {
         status.counters.truncate(rows * 2);
         status.steering.truncate(rows * 2);
         status.partitions.truncate(rows * 4);
+        status.disabled.truncate(rows * 4);
         status.alarms.truncate(rows * 4);
     }
 }
@@ -437,6 +443,7 @@ mod tests {
             postures: Vec::new(),
             floors: Vec::new(),
             moving: false,
+            disabled: Vec::new(),
             federation: None,
         };
         assert!(postcard::to_allocvec(&status).unwrap().len() > levee_ipc::MAX_MESSAGE);
@@ -477,6 +484,7 @@ mod tests {
             postures: Vec::new(),
             floors: Vec::new(),
             moving: false,
+            disabled: Vec::new(),
             federation: None,
         };
         let answer = fitting(status);

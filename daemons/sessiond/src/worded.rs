@@ -5,7 +5,7 @@ use levee_policy::LabelName;
 
 /// How the frames were kept.
 pub fn frames(state: &FramesState) -> Vec<(String, u64)> {
-    let FramesState { groups, ended, late, median, most, killed, .. } = state;
+    let FramesState { groups, ended, late, median, most, killed, ran, .. } = state;
     let all = [
         ("frames: groups of processes", *groups),
         ("frames: slots ended", *ended),
@@ -13,6 +13,7 @@ pub fn frames(state: &FramesState) -> Vec<(String, u64)> {
         ("frames: µs until all had stopped, median", u64::from(*median)),
         ("frames: µs until all had stopped, 999 of 1,000", u64::from(*most)),
         ("frames: groups killed that did not stop", *killed),
+        ("frames: slots in which a group that was stopped used a processor", *ran),
     ];
     all.map(|(what, count)| (what.to_owned(), count)).into()
 }

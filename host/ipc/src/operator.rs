@@ -157,6 +157,9 @@ pub struct ServerStatus {
     /// Whether a change of posture is under way.
     #[serde(default)]
     pub moving: bool,
+    /// Whom an operator has disabled, at most 256 of them.
+    #[serde(default)]
+    pub disabled: Vec<UserName>,
     /// How the server is one of several, where it is.
     pub federation: Option<FederationStatus>,
 }

@@ -260,12 +260,12 @@ impl Cgroup {
         self.number
     }
 
-    /// `cgroup.freeze` to write, `cgroup.events` to read and `cgroup.kill` to write: who has them can stop what is in the group, let it run
-    /// again and kill it, and nothing else.
+    /// `cgroup.freeze` to write, `cgroup.events` to read, `cgroup.kill` to write and `cpu.stat` to read: who has them can stop what is in the
+    /// group, let it run again and kill it, and know how long it has run, and nothing else.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn reins(&self) -> Result<[File; 3]> {
+    pub fn reins(&self) -> Result<[File; 4]> {
         let open = |name: &str, write: bool| {
             let path = self.unified.join(name);
             OpenOptions::new()
@@ -274,7 +274,10 @@ impl Cgroup {
                 .open(&path)
                 .step(|| format!("open {}", path.display()))
         };
-        Ok([open("cgroup.freeze", true)?, open("cgroup.events", false)?, open("cgroup.kill", true)?])
+        let [freeze, events, kill] =
+            [("cgroup.freeze", true), ("cgroup.events", false), ("cgroup.kill", true)]
+                .map(|(name, write)| open(name, write));
+        Ok([freeze?, events?, kill?, open("cpu.stat", false)?])
     }
 
     /// Tells everything in the group to stop, which takes its time; who has its [reins](Cgroup::reins) can let it run again.

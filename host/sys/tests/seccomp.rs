@@ -439,6 +439,25 @@ fn a_service_does_nothing_under_the_one_lock_of_all_networks() {
         ("SIOCBONDINFOQUERY", libc::SYS_ioctl, [-1, 0x8994, 0, 0, 0], libc::EPERM),
         ("UDP_GRO by another name", libc::SYS_setsockopt, [-1, 136, 104, 0, 0], libc::EPERM),
         ("SIOCGHWTSTAMP", libc::SYS_ioctl, [-1, 0x89b1, 0, 0, 0], libc::EPERM),
+        ("SIOCGIWNAME of wireless networks", libc::SYS_ioctl, [-1, 0x8b01, 0, 0, 0], libc::EPERM),
+        ("SIOCIWLASTPRIV", libc::SYS_ioctl, [-1, 0x8bff, 0, 0, 0], libc::EPERM),
+    ] {
+        assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
+    }
+}
+
+#[test]
+fn nothing_of_a_service_waits_in_memory_that_its_group_does_not_count_but_what_nobody_accepts() {
+    for (what, call, args, expected) in [
+        ("IP_RECVERR", libc::SYS_setsockopt, [-1, 0, 11, 0, 0], libc::EPERM),
+        ("IPV6_RECVERR", libc::SYS_setsockopt, [-1, 41, 25, 0, 0], libc::EPERM),
+        ("UDP_CORK", libc::SYS_setsockopt, [-1, 17, 1, 0, 0], libc::EPERM),
+        ("MSG_MORE", libc::SYS_sendto, [-1, 0, 0, 0x8000, 0], libc::EPERM),
+        ("MSG_MORE of a message", libc::SYS_sendmsg, [-1, 0, 0x8000, 0, 0], libc::EPERM),
+        ("MSG_MORE of many", libc::SYS_sendmmsg, [-1, 0, 0, 0xc000, 0], libc::EPERM),
+        ("splice", libc::SYS_splice, [-1, 0, -1, 0, 1], libc::EINVAL),
+        ("tee", libc::SYS_tee, [-1, -1, 1, 0, 0], libc::EINVAL),
+        ("what is sent whole", libc::SYS_sendto, [-1, 0, 0, 0x4000, 0], libc::EBADF),
     ] {
         assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
     }
@@ -482,6 +501,9 @@ fn a_group_that_is_asked_for_is_let_through_and_no_other() {
         ("sysv-ipc", libc::SYS_semget, [0, -1, 0, 0, 0]),
         ("message-queues", libc::SYS_mq_unlink, [0, 0, 0, 0, 0]),
         ("async-io", libc::SYS_io_setup, [0, 0, 0, 0, 0]),
+        ("corked-sends", libc::SYS_sendto, [-1, 0, 0, 0x8000, 0]),
+        ("corked-sends", libc::SYS_sendmsg, [-1, 0, 0x8000, 0, 0]),
+        ("corked-sends", libc::SYS_setsockopt, [-1, 17, 1, 0, 0]),
     ] {
         for other in Filter::groups(SERVICE).unwrap() {
             let filter = Filter::compile_with(SERVICE, &[&other]).unwrap();

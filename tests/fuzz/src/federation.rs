@@ -78,9 +78,9 @@ fn serve(server: &mut Federation, used: &mut BTreeSet<SessionId>, last: &mut u64
                 assert!(used.insert(shared.record.id), "it appeared before");
                 appeared += 1;
             }
-            Said::Vanished(id) => {
+            Said::Vanished(owner, id) => {
                 assert!(used.remove(&id), "it was not here");
-                server.cut(id, now);
+                server.cut(&owner, id, now);
             }
             Said::Until(_, until) => assert!(until <= now.after(TTL), "longer than a lease"),
             Said::Set(_, setting) => {

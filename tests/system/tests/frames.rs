@@ -198,6 +198,33 @@ fn what_is_late_for_the_ends_of_its_slots_too_often_is_killed() {
     world.stop_server();
 }
 
+/// Has children that die in the other's slot, each of 48 MiB.
+const DIES: &str = "import mmap, os, signal
+while True:
+    child = os.fork()
+    if child == 0:
+        mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        signal.setitimer(signal.ITIMER_REAL, 0.012)
+        signal.pause()
+    os.waitpid(child, 0)
+";
+
+#[test]
+fn what_dies_in_others_slots_though_it_is_stopped_is_counted_and_killed_where_that_is_too_often() {
+    let site = SITE.replace("\"harbour\"", "\"dying\"")
+        + &FRAMES.replace("[frames]", "[frames]\nlate = \"30 in 60s\"")
+        // On a busy host it is late for other reasons, too.
+        + &(partition("dies", "SECRET", DIES) + "restart = \"100 in 60s\"\n");
+    let mut world = World::up("dying", &site, &[]);
+    eventually(PATIENCE, "it is killed, and started again", || {
+        let status = world.status();
+        let all = status["partitions"].as_array().cloned().unwrap_or_default();
+        counter(&status, "slots in which a group that was stopped used a processor") >= 10
+            && all.iter().any(|one| one["name"] == "dies" && one["starts"].as_u64() >= Some(2))
+    });
+    world.stop_server();
+}
+
 #[test]
 fn a_person_works_at_two_levels_whose_slots_differ() {
     let site = SITE.replace("\"harbour\"", "\"slots\"") + FRAMES;

@@ -101,7 +101,10 @@ pub fn examine(bundle: &Path, socket: Option<PathBuf>) -> Result<Diagnosis, Stri
         .and_then(|socket| command::Agent::connect(&socket))
         .and_then(|agent| agent.ask(&Command::Status, |_| {}))
         .map_err(|why| why.to_string());
-    let mut found = vec![network::name(&site.server_name, &site.addresses)];
+    let mut found = vec![
+        Finding::has("bundle", bundle.display().to_string()),
+        network::name(&site.server_name, &site.addresses),
+    ];
     found.extend(certificates::own(bundle, &authority, revoked.as_deref(), now));
     let to = |port| SocketAddr::new(address, port);
     let (answers, stream) = network::tcp(to(site.trusted_path_port));
@@ -177,6 +180,11 @@ fn running(agent: Result<Answer, String>) -> Finding {
             "the session ends unless the server is reached again: see what else is lacking here; `levee-tpe login` says what the server says",
         ),
         Ok(_) => Finding::has(what, "runs; nobody is signed on"),
+        Err(why) if command::is_closed(&why) => Finding::weaker(
+            what,
+            why,
+            "run this as root, or as somebody of that group; who looks after this workstation may make you one",
+        ),
         Err(why) => Finding::weaker(
             what,
             why,

@@ -24,7 +24,8 @@ fn look(colour: Option<&str>) -> (Color, Color, &'static str) {
         Some("magenta") => (Color::Magenta, Color::White, "****"),
         Some("cyan") => (Color::Cyan, Color::Black, "::::"),
         Some("orange") => (Color::Indexed(208), Color::Black, "%%%%"),
-        _ => (Color::White, Color::Black, "++++"),
+        Some("white") => (Color::White, Color::Black, "++++"),
+        _ => (Color::White, Color::Black, "----"),
     }
 }
 
@@ -144,7 +145,7 @@ mod tests {
 
     #[test]
     fn no_two_colours_have_one_pattern() {
-        let colours = ["red", "green", "yellow", "blue", "magenta", "cyan", "orange", "none"];
+        let colours = ["red", "green", "yellow", "blue", "magenta", "cyan", "orange", "white", "none"];
         let patterns: std::collections::BTreeSet<&str> =
             colours.iter().map(|colour| look(Some(colour)).2).collect();
         assert_eq!(patterns.len(), colours.len());

@@ -111,20 +111,27 @@ pub fn list(frame: &mut Frame<'_>, area: Rect, list: &List<'_>, message: &str, k
     let tall = |entries: &[Vec<Line<'static>>]| entries.iter().map(Vec::len).sum::<usize>();
     let (upper, lower) = entries.split_at(free);
     let space = height.saturating_sub(text.len() + tall(lower)).max(1);
+    // Where not all fit, a row says so.
+    let is_cut = tall(upper) > space && space > 2;
+    let space = space.saturating_sub(usize::from(is_cut));
     // The chosen one is kept in sight where there are more than fit.
     let chosen = list.chosen.min(free.saturating_sub(1));
     let mut first = 0;
     while first < chosen && upper.get(first..=chosen).is_some_and(|shown| tall(shown) > space) {
         first += 1;
     }
-    let mut shown: Vec<Line<'static>> = Vec::new();
+    let (mut shown, mut last): (Vec<Line<'static>>, _) = (Vec::new(), first);
     for entry in upper.iter().skip(first) {
         if shown.len() + entry.len() > space && !shown.is_empty() {
             break;
         }
         shown.extend(entry.iter().cloned());
+        last += 1;
     }
     text.extend(shown);
+    if is_cut {
+        text.push(Line::raw(format!("   … {first} above, {} below", upper.len().saturating_sub(last))));
+    }
     text.extend(lower.iter().flatten().cloned());
     frame.render_widget(Paragraph::new(Text::from(text)), body);
 }

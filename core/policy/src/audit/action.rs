@@ -54,7 +54,7 @@ actions! {
     Connect = "connect",
     /// Refusals that were counted, and not written one by one.
     Count = "count",
-    /// A person may not sign on for a while.
+    /// A person may not sign on until they are enabled.
     Disable = "disable",
     /// They may again.
     Enable = "enable",

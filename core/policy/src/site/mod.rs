@@ -194,9 +194,16 @@ impl Site {
         self.processors_of(label).is_some_and(Processors::are_of_one)
     }
 
-    /// The banner's colour at a label, if the site gives its level one.
+    /// The banner's colour at a label, if the site gives its level one. Where it gives none to any, they go from green at the lowest to red
+    /// at the highest; seven levels differ so.
     pub fn colour(&self, label: &Label) -> Option<Colour> {
-        self.colours.get(&label.confidentiality.level).copied()
+        let level = label.confidentiality.level;
+        if !self.colours.is_empty() {
+            return self.colours.get(&level).copied();
+        }
+        let highest = self.vocabulary().levels().count().saturating_sub(1).max(1);
+        let last = Colour::USUAL.len().saturating_sub(1);
+        Colour::USUAL.get(usize::from(level).saturating_mul(last) / highest).copied()
     }
 
     /// A user by name.

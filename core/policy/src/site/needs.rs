@@ -16,6 +16,8 @@ use super::values::unknown_word;
 pub enum Need {
     /// `async-io`: asynchronous input and output by io_setup(2).
     AsyncIo,
+    /// `corked-sends`: what is sent in parts (MSG_MORE, UDP_CORK).
+    CorkedSends,
     /// `locks`: advisory locks, by fcntl(2) and flock(2).
     Locks,
     /// `message-queues`: POSIX message queues.
@@ -36,8 +38,9 @@ pub enum Need {
 
 impl Need {
     /// All there are, by name.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::AsyncIo,
+        Self::CorkedSends,
         Self::Locks,
         Self::MessageQueues,
         Self::Netlink,
@@ -52,6 +55,7 @@ impl Need {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AsyncIo => "async-io",
+            Self::CorkedSends => "corked-sends",
             Self::Locks => "locks",
             Self::MessageQueues => "message-queues",
             Self::Netlink => "netlink",

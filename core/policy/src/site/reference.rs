@@ -62,8 +62,8 @@ pub(super) const LABELS: Section = Section {
         may(
             "colours",
             "a table: LEVEL = \"red\", \"green\", \"yellow\", \"blue\", \"magenta\", \"cyan\", \"white\" or \"orange\"",
-            "none",
-            "The colour of each level's banner.",
+            "from green at the lowest level to red at the highest",
+            "The colour of each level's banner, and the pattern beside it. By default seven levels differ. Where some levels are named, the others have none.",
         ),
     ],
 };
@@ -406,7 +406,7 @@ pub(super) const SERVICE: Section = Section {
         ),
         may(
             "needs",
-            "a list of \"async-io\", \"locks\", \"message-queues\", \"netlink\", \"own-sandbox\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\"",
+            "a list of \"async-io\", \"corked-sends\", \"locks\", \"message-queues\", \"netlink\", \"own-sandbox\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\"",
             "[]",
             "Groups of system calls that it has beyond what every service has. Some leak to other labels whose services have them too: \
              conf/seccomp/service.toml says how much.",

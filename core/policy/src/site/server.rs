@@ -33,6 +33,12 @@ pub enum Colour {
     Orange,
 }
 
+impl Colour {
+    /// Of levels from the lowest to the highest, where the site names none.
+    pub(super) const USUAL: [Self; 7] =
+        [Self::Green, Self::Cyan, Self::Blue, Self::Magenta, Self::Yellow, Self::Orange, Self::Red];
+}
+
 /// The server of the site.
 #[derive(Clone, Debug)]
 pub struct Server {

@@ -69,11 +69,10 @@ enum OwnStep {
     Leaving(Option<u64>),
 }
 
-/// A session of another server that is over and not cut here yet: whose, and the run and number of the last statement that was heard
+/// A session of another server that is over and not cut here yet: the run and number of the last statement that was heard
 /// before. It may have ended by the very next one, heard or not.
 #[derive(Clone, Debug)]
 struct Cutting {
-    owner: DomainName,
     epoch: u64,
     before: u64,
 }
@@ -133,12 +132,15 @@ pub struct Federation {
     peers: BTreeMap<DomainName, Peer>,
     /// The most sessions of each of them.
     share: usize,
-    cutting: BTreeMap<SessionId, Cutting>,
+    /// By whose it is, too: a server can name what is another's.
+    cutting: BTreeMap<(DomainName, SessionId), Cutting>,
     standing: Standing,
     /// How far this server's audit log was when it was signed last.
     signed: Option<Signed>,
     /// What in the table is no work of the site's servers.
     strange: u64,
+    /// Whether somebody else has signed with this server's key.
+    cloned: bool,
     said: VecDeque<Said>,
 }
 
@@ -188,6 +190,7 @@ impl Federation {
             standing: Standing::default(),
             signed: None,
             strange: 0,
+            cloned: false,
             said: VecDeque::new(),
         }
     }
@@ -195,6 +198,11 @@ impl Federation {
     /// How often the table had something that is no work of the site's servers. It was not obeyed.
     pub fn strange(&self) -> u64 {
         self.strange
+    }
+
+    /// What an operator is to know.
+    pub fn alarm(&self) -> Option<String> {
+        self.cloned.then(|| format!("{CLONE}: revoke it and make another (levee enrol rotate federation)"))
     }
 
     /// So much of that was noticed by who reads the table, or checks signatures.
@@ -295,18 +303,25 @@ impl Federation {
         let Some(peer) = self.peers.get_mut(name) else { return };
         (peer.live, peer.until) = (false, Time::default());
         for id in std::mem::take(&mut peer.used) {
-            self.cutting.insert(id, Cutting { owner: name.clone(), epoch: 0, before: 0 });
-            self.said.push_back(Said::Vanished(id));
+            self.over(name, id, Cutting { epoch: 0, before: 0 });
         }
+    }
+
+    /// A session of this server is to be cut.
+    fn over(&mut self, name: &DomainName, id: SessionId, cutting: Cutting) {
+        self.cutting.insert((name.clone(), id), cutting);
+        self.said.push_back(Said::Vanished(name.clone(), id));
     }
 
     /// A server's statements are good no more: nothing that it has said holds, and it is granted nothing.
     pub fn disown(&mut self, name: &DomainName, now: Time) {
         self.pass(now);
         let Some(peer) = self.peers.get_mut(name) else { return };
-        for id in peer.forget() {
-            self.cutting.insert(id, Cutting { owner: name.clone(), epoch: 0, before: 0 });
-            self.said.push_back(Said::Vanished(id));
+        let used = peer.forget();
+        // Whoever had its key may have signed a run that no clock comes to.
+        peer.begin_anew();
+        for id in used {
+            self.over(name, id, Cutting { epoch: 0, before: 0 });
         }
         self.settle(now);
     }
@@ -370,11 +385,13 @@ impl Federation {
     }
 
     /// A session of another server is cut here: no packet of it passes any more.
-    pub fn cut(&mut self, id: SessionId, now: Time) {
+    pub fn cut(&mut self, owner: &DomainName, id: SessionId, now: Time) {
         self.pass(now);
-        let Some(Cutting { owner, .. }) = self.cutting.remove(&id) else { return };
+        if self.cutting.remove(&(owner.clone(), id)).is_none() {
+            return;
+        }
         // It may be there again.
-        self.appear(&owner, &[id]);
+        self.appear(owner, &[id]);
         // Somebody may wait for it.
         self.wanted = true;
         self.state(now);
@@ -382,12 +399,12 @@ impl Federation {
 
     /// As [`Federation::cut`]; or it could not go on here, while its owner has not ended it. Then it appears again after a rest, and each
     /// time that this happens after a longer one.
-    pub fn missing(&mut self, id: SessionId, now: Time) {
+    pub fn missing(&mut self, owner: &DomainName, id: SessionId, now: Time) {
         self.pass(now);
-        if self.cutting.contains_key(&id) {
-            return self.cut(id, now);
+        if self.cutting.contains_key(&(owner.clone(), id)) {
+            return self.cut(owner, id, now);
         }
-        for peer in self.peers.values_mut() {
+        if let Some(peer) = self.peers.get_mut(owner) {
             peer.rest(id, self.now);
         }
     }
@@ -478,6 +495,9 @@ impl Federation {
         let other = sent.is_some_and(|sent| sent.digest != statement.digest());
         if statement.epoch > self.epoch || statement.number > self.number || other {
             self.add_strange(1);
+            // Whoever has this server's key may have gone: it goes on in a run behind theirs, or it would not come back.
+            self.epoch = self.epoch.max(statement.epoch).saturating_add(1);
+            self.cloned = true;
             return self.fence(CLONE, now);
         }
         let until = sent.map(|sent| sent.at.after(self.span()));
@@ -517,7 +537,11 @@ impl Federation {
         }
         let lease = self.sent_at(granted).map(|at| at.after(self.span()));
         let fresh = self.sent_at(heard).is_some_and(|at| at.after(self.ttl) > now);
-        let fresh = fresh && self.peers.get(name).is_some_and(|peer| self.may_be_granted(peer, now));
+        let fresh = fresh
+            && self
+                .peers
+                .get(name)
+                .is_some_and(|peer| self.may_be_granted(peer, now) && !self.is_late(peer, now));
         let Some(peer) = self.peers.get_mut(name) else { return };
         // Somebody waits to hear that this was heard.
         let mut wanted = anew || !changes.removed.is_empty() || !changes.added.is_empty();
@@ -547,20 +571,33 @@ impl Federation {
         self.settle(now);
     }
 
+    /// Whether a server has not carried out an end that was said a lease ago. It is granted nothing more until it has: then its lease runs
+    /// out, and nobody waits for its word any longer.
+    fn is_late(&self, peer: &Peer, now: Time) -> bool {
+        let done = peer.says.as_ref().map_or(0, |word| word.done);
+        let ends = self.open.iter().filter_map(|id| match self.own.get(id)?.step {
+            OwnStep::Leaving(from) => from,
+            _ => None,
+        });
+        // What is not remembered is older still.
+        let is_old = |from| self.sent_at(from).is_none_or(|at| at.after(self.ttl) <= now);
+        ends.filter(|from| *from > done).any(is_old)
+    }
+
     /// A session of another server is over.
     fn vanish(&mut self, name: &DomainName, id: SessionId, epoch: u64, before: u64) {
         let Some(peer) = self.peers.get_mut(name) else { return };
         peer.resting.remove(&id);
         if peer.used.remove(&id) {
-            self.cutting.insert(id, Cutting { owner: name.clone(), epoch, before });
-            self.said.push_back(Said::Vanished(id));
+            self.over(name, id, Cutting { epoch, before });
         }
     }
 
     /// Those of these sessions may be used that are there and are not being cut.
     fn appear(&mut self, name: &DomainName, ids: &[SessionId]) {
         let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.live) else { return };
-        let unused = |id: &&SessionId| !self.cutting.contains_key(id) && peer.is_unused(id);
+        let unused =
+            |id: &&SessionId| !self.cutting.contains_key(&(name.clone(), **id)) && peer.is_unused(id);
         for id in ids.iter().filter(unused).collect::<Vec<_>>() {
             if peer.used.len() >= self.share {
                 (peer.is_full, self.strange) = (true, self.strange.saturating_add(1));
@@ -578,7 +615,8 @@ impl Federation {
     fn fill(&mut self, name: &DomainName) {
         let Some(peer) = self.peers.get_mut(name).filter(|peer| peer.live && peer.is_full) else { return };
         let room = self.share.saturating_sub(peer.used.len());
-        if room > 0 {
+        // All that it has are looked through for them: not where none may appear now.
+        if room > 0 && peer.has_pace(self.share, self.now) {
             let unused = peer.unused(room);
             peer.is_full = unused.len() == room;
             self.appear(name, &unused);
@@ -650,10 +688,10 @@ impl Federation {
 
     fn words(&self) -> Vec<Word> {
         let mut done: BTreeMap<&DomainName, u64> = BTreeMap::new();
-        for cutting in self.cutting.values() {
-            let current = self.peers.get(&cutting.owner).is_some_and(|peer| peer.heard.0 == cutting.epoch);
+        for ((owner, _), cutting) in &self.cutting {
+            let current = self.peers.get(owner).is_some_and(|peer| peer.heard.0 == cutting.epoch);
             let before = if current { cutting.before } else { 0 };
-            let least = done.entry(&cutting.owner).or_insert(before);
+            let least = done.entry(owner).or_insert(before);
             *least = (*least).min(before);
         }
         let known = self.peers.iter().filter(|(_, peer)| peer.heard != (0, 0));
@@ -706,11 +744,9 @@ impl Federation {
 
     /// Nothing of the others is believed any more.
     fn forget(&mut self) {
-        for (name, peer) in &mut self.peers {
-            for id in peer.forget() {
-                self.cutting.insert(id, Cutting { owner: name.clone(), epoch: 0, before: 0 });
-                self.said.push_back(Said::Vanished(id));
-            }
+        let used: Vec<_> = self.peers.iter_mut().map(|(name, peer)| (name.clone(), peer.forget())).collect();
+        for (name, id) in used.iter().flat_map(|(name, ids)| ids.iter().map(move |id| (name, *id))) {
+            self.over(name, id, Cutting { epoch: 0, before: 0 });
         }
     }
 

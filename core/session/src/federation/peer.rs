@@ -279,12 +279,26 @@ impl Peer {
         self.sessions.keys().filter(|id| self.is_unused(id)).copied().take(most).collect()
     }
 
-    /// Whether one more may appear now, of a server that has this share.
+    /// Whether one more may appear now, of a server that has this share; if so it has been counted.
     pub(super) fn keeps_pace(&mut self, share: usize, now: Time) -> bool {
-        let now = Duration::from_millis(now.as_millis());
+        self.pace(share, now).take(Duration::from_millis(now.as_millis()))
+    }
+
+    /// The same, and nothing is counted.
+    pub(super) fn has_pace(&mut self, share: usize, now: Time) -> bool {
+        self.pace(share, now).has(Duration::from_millis(now.as_millis()))
+    }
+
+    fn pace(&mut self, share: usize, now: Time) -> &mut Rate {
         let many = |sessions| u32::try_from(sessions).unwrap_or(u32::MAX);
+        let now = Duration::from_millis(now.as_millis());
         let fresh = || Rate::a_minute(many(share.saturating_mul(AT_ONCE)), many(share / MINUTES), now);
-        self.pace.get_or_insert_with(fresh).take(now)
+        self.pace.get_or_insert_with(fresh)
+    }
+
+    /// Nothing that it has signed counts any more: what comes may be of any run.
+    pub(super) fn begin_anew(&mut self) {
+        self.seen = None;
     }
 
     /// Takes note that a session is used; `None` where it is none that is unused.

@@ -29,8 +29,8 @@ pub enum Said {
     Fence(String),
     /// A session of another server may be used here.
     Appeared(Shared),
-    /// A session of another server is over: answered by [`Federation::cut`] when it is here.
-    Vanished(SessionId),
+    /// A session of this other server's is over: answered by [`Federation::cut`] when it is here.
+    Vanished(DomainName, SessionId),
     /// A session of this server may begin, or why not.
     Published(SessionId, Publication),
     /// A session of this server is to end: its workstation has one at another server, too.

@@ -81,7 +81,7 @@ pub struct Server {
     pub until: Time,
     pub theirs: BTreeMap<DomainName, Time>,
     /// Being cut, and the true time when that is done.
-    pub cutting: Vec<(u64, SessionId)>,
+    pub cutting: Vec<(u64, DomainName, SessionId)>,
     /// Those whose owner has said that they are over, and which may take a while to cut: that is waited for.
     pub vanished: BTreeSet<SessionId>,
     pub own: BTreeMap<SessionId, Stored>,
@@ -265,9 +265,9 @@ impl World {
                     server.passing.insert(shared.record.id, Some(shared.owner));
                     self.used_elsewhere += 1;
                 }
-                Said::Vanished(id) => {
+                Said::Vanished(owner, id) => {
                     server.vanished.insert(id);
-                    server.cutting.push((now + delay * 2, id));
+                    server.cutting.push((now + delay * 2, owner, id));
                 }
                 Said::Published(id, Publication::Done) => {
                     if !server.ending.contains(&id) {
@@ -477,10 +477,10 @@ impl World {
     fn loses(&mut self, n: usize) {
         let clock = self.clock(n);
         let server = &mut self.servers[n];
-        let theirs = server.passing.iter().find(|(_, owner)| owner.is_some()).map(|(id, _)| *id);
-        if let Some(id) = theirs {
+        let theirs = server.passing.iter().find_map(|(id, owner)| Some((*id, owner.clone()?)));
+        if let Some((id, owner)) = theirs {
             server.passing.remove(&id);
-            server.machine.missing(id, clock);
+            server.machine.missing(&owner, id, clock);
         }
     }
 
@@ -506,12 +506,12 @@ impl World {
             self.servers[n].machine.kept(clock);
             self.carry_out(n);
         }
-        let done: Vec<SessionId> =
-            self.servers[n].cutting.iter().filter(|(at, _)| *at <= now).map(|(_, id)| *id).collect();
-        self.servers[n].cutting.retain(|(at, _)| *at > now);
-        for id in done {
+        let cutting = std::mem::take(&mut self.servers[n].cutting);
+        let (done, left): (Vec<_>, Vec<_>) = cutting.into_iter().partition(|(at, ..)| *at <= now);
+        self.servers[n].cutting = left;
+        for (_, owner, id) in done {
             self.servers[n].passing.remove(&id);
-            self.servers[n].machine.cut(id, clock);
+            self.servers[n].machine.cut(&owner, id, clock);
             self.carry_out(n);
         }
     }

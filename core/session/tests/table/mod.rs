@@ -89,8 +89,8 @@ impl Site {
                         }
                     }
                 }
-                if let Said::Vanished(id) = &said {
-                    self.machines[from].1.cut(*id, self.now);
+                if let Said::Vanished(owner, id) = &said {
+                    self.machines[from].1.cut(owner, *id, self.now);
                 }
                 let name = self.machines[from].0.clone();
                 self.said.push((name, said));

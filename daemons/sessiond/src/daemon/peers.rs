@@ -121,12 +121,12 @@ impl Daemon {
     pub(super) fn hear_label(&mut self, event: LabelEvent) {
         match event {
             LabelEvent::Up(label) => {
-                self.operators.failed.remove(&label);
+                self.operators.failed.remove(&label, None);
                 self.handle(Event::LabelUp(label));
             }
             LabelEvent::Failed { label, reason } => {
                 self.vaults.forget_all(&label);
-                self.operators.failed.add(&label, &reason, self.clock.now());
+                self.operators.failed.add(&label, None, &reason, self.clock.now());
                 self.handle(Event::LabelFailed(label, reason));
             }
             LabelEvent::Died(label) => {
@@ -142,7 +142,15 @@ impl Daemon {
                 let (object, done, reason) = worded::rotation(&text, begun);
                 self.done(None, object, done, reason);
             }
-            LabelEvent::Note { label, object, done, reason } => self.done(label, object, done, reason),
+            LabelEvent::Note { label, object, done, reason } => {
+                if let Some(label) = label.as_ref().filter(|_| object.starts_with("service ")) {
+                    match done {
+                        true => self.operators.failed.remove(label, Some(&object)),
+                        false => self.operators.failed.add(label, Some(&object), &reason, self.clock.now()),
+                    }
+                }
+                self.done(label, object, done, reason)
+            }
         }
     }
 

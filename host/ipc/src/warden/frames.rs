@@ -22,7 +22,7 @@ pub struct Frame {
 pub enum FramesPart {
     /// How time is cut.
     Frame(Frame),
-    /// A group of processes: its control group's `cgroup.freeze`, `cgroup.events` and `cgroup.kill`. It goes when the control group does.
+    /// A group of processes: its control group's `cgroup.freeze`, `cgroup.events`, `cgroup.kill` and `cpu.stat`. It goes when the control group does.
     Group {
         /// Its number, which no other has had.
         number: u64,
@@ -42,7 +42,7 @@ impl Part for FramesPart {
     fn descriptors(&self) -> usize {
         match self {
             Self::Frame(_) => 0,
-            Self::Group { .. } => 3,
+            Self::Group { .. } => 4,
         }
     }
 
@@ -66,6 +66,8 @@ pub struct FramesState {
     pub most: u32,
     /// Groups that were killed, since they did not stop.
     pub killed: u64,
+    /// How often one used a processor for longer than the margin in a slot of others: what dies there frees its memory, though it is stopped.
+    pub ran: u64,
     /// Groups that something keeps from stopping or from running, however often they were told: their numbers, at most 16.
     #[serde(deserialize_with = "crate::said::numbers")]
     pub stuck: Vec<u64>,

@@ -29,7 +29,7 @@ pub(in crate::site) const FRAMES: Section = Section {
             "how many ends of slots in what time, such as \"2 in 60s\"",
             "any number",
             "How often what is at a label, its compartment, a partition or one of levee's own processes there, may take longer than the margin to stop: what does more often is killed. Who ends late on purpose tells all others \
-             something by when their slots begin: this bounds it. A program that waits for a slow disk ends late, too.",
+             something by when their slots begin: this bounds it. What dies in others' slots, by a signal that was due, and frees its memory there for longer than the margin, counts as late. A program that waits for a slow disk ends late, too, and so does any on a host that is busy with other programs than levee's: this is for hosts that do nothing else.",
         ),
     ],
 };
