@@ -533,6 +533,14 @@ fn a_flood_before_the_handshake_has_no_memory_here_and_one_address_has_its_share
             world.wire.retain(|(from, _, datagram)| from.port() != 4433 || datagram[0] & 0xf0 == 0xf0);
         }
     }
+    // Who came too soon for that on a busy host asks again.
+    for _ in 0..5_000 {
+        if world.server().counts.refused >= 3 {
+            break;
+        }
+        world.run(Duration::from_millis(1));
+        world.wire.retain(|(from, _, datagram)| from.port() != 4433 || datagram[0] & 0xf0 == 0xf0);
+    }
     assert_eq!(world.server().count(), 1 + quic::MOST_OF_ONE);
     assert!(world.server().counts.refused >= 3, "{:?}", world.server().counts);
     // They are given up in time.
