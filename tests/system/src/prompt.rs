@@ -14,8 +14,10 @@ pub struct Prompt {
 impl Prompt {
     /// Runs it by a shell, in this directory.
     pub fn of(command: &str, directory: &Path) -> Self {
-        let mut script = Command::new("script");
-        script.args(["--quiet", "--return", "--command", command, "/dev/null"]).current_dir(directory);
+        // Whoever started the tests may have them ignore Ctrl-C.
+        let mut script = Command::new("env");
+        script.args(["--default-signal", "script", "--quiet", "--return", "--command", command, "/dev/null"]);
+        script.current_dir(directory);
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         Self { child: script.spawn().expect("apt-get install bsdutils"), shown: String::new() }
     }
