@@ -647,4 +647,12 @@ fn a_session_of_another_server_ends_by_no_third_ones_word() {
     assert!(server.machine.live(id).is_some(), "it goes on");
     server.hear(Event::Vanished(two(), id));
     assert!(server.machine.live(id).is_none());
+    // So it is as long as it is being recorded.
+    for (owner, goes_on) in [("three.harbour.example".parse().unwrap(), true), (two(), false)] {
+        let (mut server, shared) = (Server::new(vec![]), theirs("ada", LABEL, "10.80.2.7"));
+        let id = shared.record.id;
+        server.machine.handle(Event::Appeared(shared), server.now);
+        server.hear(Event::Vanished(owner, id));
+        assert_eq!(server.machine.live(id).is_some(), goes_on);
+    }
 }

@@ -493,6 +493,8 @@ fn a_server_that_hears_all_and_carries_out_no_end_is_granted_nothing_until_nobod
         site.hears(Statement { number, words, ..two.clone() });
         assert!(site.now < begin.after(TTL * 3), "it is not waited for longer");
     }
+    // It was granted something last just before the end was a lease old.
+    assert_eq!(site.now, begin.after(TTL * 2 - Duration::from_millis(100)));
     assert!(!site.is_fenced());
     // It is a server as before when it has.
     for _ in 0..20 {
@@ -557,4 +559,63 @@ fn a_server_whose_revoked_key_signed_a_run_without_end_comes_back_with_a_new_one
         site.turn();
     }
     assert_eq!(site.one().shown().1, [name("two.example")]);
+}
+
+#[test]
+fn a_server_that_is_late_with_an_end_is_granted_something_by_the_word_that_it_is_carried_out() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let own = site.published();
+    let (_, begin) = (site.machines.remove(1), site.now);
+    let two = site.said_last("two.example");
+    let about = two.words[0].clone();
+    site.one().withdraw(&own, begin);
+    site.pass_on();
+    let (ended, mut number) = (site.said_last("one.example").number, two.number);
+    let mut says = |site: &mut Site, done: u64| {
+        let heard = site.said_last("one.example").number;
+        number += 1;
+        let words = vec![Word { heard, granted: heard, done, ..about.clone() }];
+        site.hears(Statement { number, words, ..two.clone() });
+        number
+    };
+    while site.now < begin.after(TTL * 3 / 2) {
+        site.turn();
+        says(&mut site, ended - 1);
+    }
+    assert!(!site.has("one.example", &Said::Withdrawn(own.id)));
+    let last = says(&mut site, ended);
+    assert!(site.has("one.example", &Said::Withdrawn(own.id)));
+    for _ in 0..20 {
+        site.turn();
+    }
+    assert_eq!(site.said_last("one.example").words[0].granted, last);
+}
+
+#[test]
+fn a_session_that_is_there_again_before_it_was_cut_is_used_when_it_is() {
+    let mut site = Site::of(&["one.example", "two.example"]);
+    let theirs = record(9, "ws9");
+    let mut one = site.machines.remove(0).1;
+    let (mut two, now) = (site.machines.remove(0).1, site.now);
+    let says = |one: &mut Federation, two: &mut Federation| {
+        while let Some(said) = two.poll() {
+            if let Said::State { statement, pages, .. } = said {
+                two.written(1, statement.number, now);
+                one.hear(1, *statement, now);
+                pages.iter().for_each(|(page, bytes)| one.page(1, &name("two.example"), *page, bytes, now));
+            }
+        }
+        let said: Vec<Said> = std::iter::from_fn(|| one.poll()).collect();
+        said.into_iter()
+            .filter(|said| matches!(said, Said::Appeared(_) | Said::Vanished(..)))
+            .collect::<Vec<_>>()
+    };
+    two.publish(&theirs, now);
+    assert!(matches!(&says(&mut one, &mut two)[..], [Said::Appeared(_)]));
+    two.withdraw(&theirs, now);
+    assert!(matches!(&says(&mut one, &mut two)[..], [Said::Vanished(..)]));
+    two.publish(&theirs, now);
+    assert_eq!(says(&mut one, &mut two), [], "its vault has it still, as it was");
+    one.cut(&name("two.example"), theirs.id, now);
+    assert!(matches!(&says(&mut one, &mut two)[..], [Said::Appeared(_)]));
 }
