@@ -1,4 +1,4 @@
-//! What is stopped, let run and killed: a control group, by three of its files.
+//! What is stopped, let run and killed: a control group, by four of its files.
 
 use levee_policy::site::Quota;
 use rustix::io::{Errno, pread, pwrite};
