@@ -41,8 +41,11 @@ impl Which {
         self.run.clone().map_or_else(|| crate::running::only_server(Path::new("/run/levee"), CONTROL), Ok)
     }
 
-    /// Its state directory, where one server runs.
+    /// Its state directory, where one server runs, for root, who alone may look into it.
     pub fn state(&self) -> Option<PathBuf> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
         Running::of(&self.run().ok()?).ok()?.state().map(Path::to_owned)
     }
 

@@ -372,13 +372,12 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
         Action::Login { user, password } => {
             // Nobody types a password for nothing.
             if matches!(password.source(0), PasswordSource::Prompt)
-                && let Ok(Answer::Status(Status { user: Some(there), .. })) =
+                && let Ok(Answer::Status(Status { user: Some(there), notice, .. })) =
                     ask(&socket, arguments, &Command::Status)
             {
-                return Err(Fault::Refused(
-                    RefusalKind::AlreadyLoggedIn,
-                    format!("{there} is signed on here"),
-                ));
+                let why = notice.map_or_else(String::new, |notice| format!("; {notice}"));
+                let said = format!("{there} is signed on here{why}");
+                return Err(Fault::Refused(RefusalKind::AlreadyLoggedIn, said));
             }
             let secret = password.source(0).read("Password")?;
             let login = |code| Command::Login { user: user.clone(), password: secret.clone(), code };

@@ -71,6 +71,9 @@ impl Group {
     pub fn tell(&mut self, run: bool) -> Result<(), Fault> {
         pwrite(&self.freeze, if run { b"0" } else { b"1" }, 0)?;
         self.runs = run;
+        if run {
+            self.used = None;
+        }
         Ok(())
     }
 
@@ -94,6 +97,11 @@ impl Group {
         let mut room = [0; 128];
         let length = pread(&self.events, &mut room, 0)?;
         Ok(says(room.get(..length).unwrap_or(&[]), what))
+    }
+
+    /// Whether it has stopped since it was looked at by [`Group::has_used`].
+    pub fn is_fresh(&self) -> bool {
+        !self.runs && self.used.is_none()
     }
 
     /// It has stopped, or is looked at again: for how many microseconds it has used a processor since it was looked at last. What is stopped does so where

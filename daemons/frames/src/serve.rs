@@ -109,7 +109,7 @@ impl Groups {
         let stopped = Instant::now();
         self.all
             .iter_mut()
-            .filter(|group| !group.runs)
+            .filter(|group| group.is_fresh())
             .try_for_each(|group| there(group.has_used()).map(drop))?;
         let begin = clock.next_begin(stopped);
         let late = begin == stopped;

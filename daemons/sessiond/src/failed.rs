@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// So many are told of, the latest.
 const MOST: usize = 16;
 
+/// And so many of one label, so that its services hide no other's.
+const OF_ONE: usize = 4;
+
 /// So many characters of why are told; the audit log has all.
 const LONGEST: usize = 200;
 
@@ -19,8 +22,11 @@ impl Failed {
     pub fn add(&mut self, label: &LabelName, what: Option<&str>, why: &str, now: Time) {
         let key = (label.clone(), what.map(str::to_owned));
         self.0.insert(key, (why.chars().take(LONGEST).collect(), now));
-        if self.0.len() > MOST
-            && let Some(oldest) = self.0.iter().min_by_key(|(_, (_, at))| *at).map(|(key, _)| key.clone())
+        let of_label = self.0.keys().filter(|(of, _)| of == label).count();
+        let goes = |of: &LabelName| of_label <= OF_ONE || of == label;
+        let oldest = self.0.iter().filter(|((of, _), _)| goes(of)).min_by_key(|(_, (_, at))| *at);
+        if (self.0.len() > MOST || of_label > OF_ONE)
+            && let Some(oldest) = oldest.map(|(key, _)| key.clone())
         {
             self.0.remove(&oldest);
         }
@@ -86,6 +92,19 @@ mod tests {
         assert_eq!(failed.alarms(later, &["L1: service webmail does not start".to_owned()]).count(), 1);
         failed.remove(&label(1), Some("service web"));
         assert_eq!(failed.alarms(later, &[]).count(), 0);
+    }
+
+    #[test]
+    fn a_label_whose_services_do_not_start_hides_no_others() {
+        let (mut failed, begin) = (Failed::default(), Time::from_millis(1_000));
+        failed.add(&label(2), None, "no space", begin);
+        for number in 0..100_u64 {
+            let what = format!("service s{number}");
+            failed.add(&label(1), Some(&what), "exit status 1", begin.after(Duration::from_secs(number + 1)));
+        }
+        let told: Vec<String> = failed.alarms(begin.after(Duration::from_secs(999)), &[]).collect();
+        assert_eq!(told.iter().filter(|one| one.starts_with("L1: ")).count(), OF_ONE);
+        assert!(told.iter().any(|one| one.starts_with("L2 does not start")), "{told:?}");
     }
 
     #[test]

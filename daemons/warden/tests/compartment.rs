@@ -102,6 +102,17 @@ fn copies_of_dominated_labels_are_read_and_writing_them_is_refused_by_the_mount(
 }
 
 #[test]
+fn a_page_of_a_label_below_that_is_shown_within_the_page_of_all_runs_no_script_there_either() {
+    let lab = Lab::new("within");
+    lab.put_below("U/index.html", "<script>low()</script>");
+    let running = lab.start_serving();
+    let page = fetch(&lab, "GET", "/", b"");
+    assert!(page.contains("<script>low()</script>") && page.contains("X-Label: SECRET"), "{page}");
+    assert!(page.contains("Content-Security-Policy: script-src 'none'; object-src 'none'"), "{page}");
+    running.stop().unwrap();
+}
+
+#[test]
 fn a_full_store_is_the_labels_own_trouble() {
     let lab = Lab::new("full");
     let mut running = lab.start();

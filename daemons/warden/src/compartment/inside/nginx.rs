@@ -38,7 +38,7 @@ const UPLOADS: &str = "    map $request_method $uploader {
     limit_conn_status 429;
 ";
 
-/// What somebody below has written acts for nobody who reads it: no script, plugin or form of a page does anything (Content Security Policy
+/// What somebody below has written acts for nobody who reads it, by itself or within the page of all (as an index.html is): no script, plugin or form of a page does anything (Content Security Policy
 /// Level 3, 6.1 and 6.4).
 const HARMLESS: &str = "script-src 'none'; object-src 'none'; base-uri 'none'; form-action 'none'";
 
@@ -125,6 +125,7 @@ http {{
         }}
 {MOVING}        location = / {{
             root {PAGES};
+            add_header X-Label "{label}" always; add_header Content-Security-Policy "{HARMLESS}" always;
             ssi on;
             ssi_silent_errors on;
             try_files /index.html =404;
@@ -137,8 +138,7 @@ http {{
             autoindex on;
 {writing}        }}
         location /below/ {{
-            add_header X-Label "{label}" always;
-            add_header Content-Security-Policy "{HARMLESS}" always;
+            add_header X-Label "{label}" always; add_header Content-Security-Policy "{HARMLESS}" always;
             autoindex on;
             log_not_found off;
 {trying}        }}
