@@ -366,7 +366,7 @@ pub fn to_text(answer: &Answer) -> String {
             format!("signed on; clearance {clearance}; {}", levels(labels, lattice.as_ref()))
         }
         Answer::Opened(session) => format!(
-            "session {} at {}{}; own address {}; services at {}{}",
+            "session {} at {}{}; own address {}; services at {}: levee-tpe services lists them{}",
             session.id,
             session.label,
             protection(session),

@@ -12,6 +12,7 @@ mod reference;
 mod release;
 mod run;
 mod screen;
+mod services;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
@@ -89,6 +90,8 @@ enum Action {
     },
     /// List the levels that you may choose here, one a line
     Labels,
+    /// List what the session reaches, one service a line: its name, TCP or UDP, its port, and where it is
+    Services,
     /// Run a program at the session's level
     ///
     /// Its files are gone when the session ends; the services of the level are its whole network. The exit status is the
@@ -249,7 +252,7 @@ fn main() -> ExitCode {
         Ok(Answer::Exited(status)) if running => ExitCode::from(status),
         Ok(answer) => {
             let asked = match action {
-                Action::Status | Action::Labels => true,
+                Action::Status | Action::Labels | Action::Services => true,
                 Action::Release { pass, refuse, .. } => pass.is_none() && refuse.is_none(),
                 Action::Access { allow, deny, .. } => allow.is_none() && deny.is_none(),
                 _ => false,
@@ -260,6 +263,13 @@ fn main() -> ExitCode {
                     say_json(&command::labels_json(status))
                 }
                 (Action::Labels, Answer::Status(status)) => say(&command::labels_text(status)),
+                (Action::Services, Answer::Status(Status { session: Some(session), .. })) => {
+                    if arguments.json {
+                        say_json(&services::json(session))
+                    } else {
+                        say(&services::text(session))
+                    }
+                }
                 _ if arguments.json => say_json(&command::to_json(&answer)),
                 _ => say(&command::to_text(&answer)),
             }
@@ -413,7 +423,7 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
             let carried = run::Carried { export: *export, import: *import };
             return run::run(&socket, argv.clone(), carried).map(Answer::Exited);
         }
-        Action::Status | Action::Labels => Command::Status,
+        Action::Status | Action::Labels | Action::Services => Command::Status,
         Action::Passwd { password } => {
             let (old, new) =
                 (password.source(0).read("Present password")?, password.source(1).read("New password")?);
@@ -429,9 +439,14 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
     };
     let answer = ask(&socket, arguments, &command)?;
     match &answer {
-        Answer::Status(status) if status.user.is_none() && matches!(action, Action::Labels) => Err(
-            Fault::Refused(RefusalKind::NotLoggedIn, "nobody is signed on here: levee-tpe login NAME".into()),
-        ),
+        Answer::Status(Status { user: None, .. }) if matches!(action, Action::Labels | Action::Services) => {
+            let why = "nobody is signed on here: levee-tpe login NAME".into();
+            Err(Fault::Refused(RefusalKind::NotLoggedIn, why))
+        }
+        Answer::Status(Status { session: None, .. }) if matches!(action, Action::Services) => {
+            let why = "no session is open here: levee-tpe level LABEL".into();
+            Err(Fault::Refused(RefusalKind::NoSession, why))
+        }
         _ => Ok(answer),
     }
 }

@@ -65,6 +65,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
             ),
             ("levee-tpe login ada", "Sign on; asks for the password."),
             ("levee-tpe level SECRET//NATO", "Open a session. What was open at another level is purged."),
+            ("levee-tpe services", "Say which services are there, at which ports."),
             ("levee-tpe run -- curl http://www.harbour.example/", "Use a service of that level."),
             (
                 "levee-tpe run --export -- cat plan.txt >plan.txt",

@@ -587,6 +587,29 @@ fn a_connection_that_says_nothing_or_nonsense_does_not_hold_up_another() {
 }
 
 #[test]
+fn the_services_of_a_session_are_listed_with_their_ports_and_without_one_it_is_said_what_to_do() {
+    let world = World::new();
+    let services = |arguments: &[&str]| world.tpe(arguments, "");
+    let refused = services(&["services"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("levee-tpe login"), "{}", text(&refused.stderr));
+    world.log_in();
+    let refused = services(&["services"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("levee-tpe level"), "{}", text(&refused.stderr));
+    assert!(world.tpe(&["level", "SECRET"], "").status.success());
+    let listed = text(&services(&["services"]).stdout);
+    assert_eq!(
+        listed,
+        "wiki tcp 80 at www.example 10.80.0.1\n- udp 7 at www.example 10.80.0.1\n- tcp 80 at fd00:80::1\n"
+    );
+    let listed: serde_json::Value =
+        serde_json::from_slice(&services(&["services", "--json"]).stdout).unwrap();
+    let first = &listed["reach"][0];
+    assert_eq!((&first["service"], &first["port"]), (&"wiki".into(), &80.into()), "{listed}");
+}
+
+#[test]
 fn the_labels_that_may_be_chosen_are_listed_and_the_shell_completes_them() {
     let world = World::new();
     let refused = world.tpe(&["labels"], "");

@@ -184,6 +184,7 @@ fn opened(
     let point = site.label(&label)?;
     let one =
         |address, protocol: Protocol, port| client::Reached { address, protocol: protocol.number(), port };
+    let offered = offered(&reach);
     let reach: BTreeSet<_> =
         reach.iter().map(|reach| one(reach.address, reach.protocol, reach.port)).collect();
     // The same services are at every server.
@@ -198,6 +199,7 @@ fn opened(
         services: site.server().inner_addresses().to_vec(),
         names: site.server().all_names().cloned().collect(),
         reach: reach.into_iter().collect(),
+        offered,
         mtu: site.vault().inner_mtu(&point),
         carriage: carriage(&protected),
         protected,
@@ -210,6 +212,22 @@ fn opened(
         }),
         passes: Vec::new(),
     })
+}
+
+/// What the services are called that are reached: as many as have room.
+fn offered(reach: &[Reach]) -> Vec<client::Offered> {
+    let services = reach.iter().filter_map(|reach| match &reach.destination {
+        Destination::Service(name) => Some((name, reach.protocol.number(), reach.port)),
+        Destination::Network(_) => None,
+    });
+    let mut room = client::MAX_OFFERED;
+    // At each of a server's addresses it is one service.
+    let named = services.collect::<BTreeSet<_>>().into_iter().map_while(|(name, protocol, port)| {
+        // Beside the name: its length, the protocol, and a port of up to three octets.
+        room = room.checked_sub(name.as_str().len() + 5)?;
+        Some(client::Offered { service: name.clone(), protocol, port })
+    });
+    named.collect()
 }
 
 fn other(peer: &Peer, reach: BTreeSet<client::Reached>) -> client::OtherServer {

@@ -294,6 +294,8 @@ pub struct Opened {
     pub names: Vec<DomainName>,
     /// What is reached through the tunnel, and nothing else.
     pub reach: Vec<Reached>,
+    /// What some of that is called: for the person to read, and for nothing else.
+    pub offered: Vec<Offered>,
     /// Inner MTU in bytes.
     pub mtu: u16,
     /// How its packets are to go: to be asked for when keys are negotiated.
@@ -322,6 +324,20 @@ pub struct Reached {
     /// Its port.
     pub port: u16,
 }
+
+/// A service, the same at every server of the site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    /// Its name.
+    pub service: ServiceName,
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// Its port.
+    pub port: u16,
+}
+
+/// The most octets that names of services take in [`Opened`], which is to be in the first of [`crate::CLASSES`] with them if it is without.
+pub const MAX_OFFERED: usize = 512;
 
 /// Another server of the site.
 #[derive(Clone, Debug, Serialize, Deserialize)]

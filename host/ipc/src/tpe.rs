@@ -2,7 +2,7 @@
 
 use crate::Secret;
 use crate::client::{Accessible, Consent, Lattice, RefusalKind, Release, ReleaseId, Released};
-use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
+use levee_policy::{DomainName, LabelName, ProtectionName, ServiceName, UserName};
 use levee_prices::Told;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -156,6 +156,24 @@ pub enum Answer {
     },
 }
 
+/// The most that a session is said to reach.
+pub const MAX_REACHED: usize = 128;
+
+/// One thing that a session reaches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reachable {
+    /// What it is called; nothing where it is a host of a network, or the server has not said it.
+    pub service: Option<ServiceName>,
+    /// The name of where it is; nothing where that has none.
+    pub host: Option<DomainName>,
+    /// The IP protocol's number: TCP or UDP.
+    pub protocol: u8,
+    /// Its port.
+    pub port: u16,
+    /// Its address.
+    pub address: IpAddr,
+}
+
 /// A session as its person sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Session {
@@ -169,6 +187,10 @@ pub struct Session {
     pub inner: Vec<IpAddr>,
     /// Where the services answer.
     pub services: Vec<IpAddr>,
+    /// What is reached there and elsewhere, at most [`MAX_REACHED`].
+    pub reach: Vec<Reachable>,
+    /// How much more is.
+    pub more: usize,
     /// What was asked of its tunnel beyond what every tunnel at its label has.
     pub protections: Vec<ProtectionName>,
     /// What its tunnel costs, or why nobody knows.

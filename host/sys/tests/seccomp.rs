@@ -452,6 +452,8 @@ fn nothing_of_a_service_waits_in_memory_that_its_group_does_not_count_but_what_n
         ("IP_RECVERR", libc::SYS_setsockopt, [-1, 0, 11, 0, 0], libc::EPERM),
         ("IPV6_RECVERR", libc::SYS_setsockopt, [-1, 41, 25, 0, 0], libc::EPERM),
         ("UDP_CORK", libc::SYS_setsockopt, [-1, 17, 1, 0, 0], libc::EPERM),
+        ("TCP_ZEROCOPY_RECEIVE", libc::SYS_getsockopt, [-1, 6, 35, 0, 0], libc::EPERM),
+        ("TCP_INFO", libc::SYS_getsockopt, [-1, 6, 11, 0, 0], libc::EBADF),
         ("MSG_MORE", libc::SYS_sendto, [-1, 0, 0, 0x8000, 0], libc::EPERM),
         ("MSG_MORE of a message", libc::SYS_sendmsg, [-1, 0, 0x8000, 0, 0], libc::EPERM),
         ("MSG_MORE of many", libc::SYS_sendmmsg, [-1, 0, 0, 0xc000, 0], libc::EPERM),

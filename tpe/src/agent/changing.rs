@@ -80,6 +80,7 @@ impl Agent {
             .map_err(|why| NotDone::Refused(RefusalKind::Protocol, why))?;
         self.open_here(&mut opened)?;
         let (keys, parts, records) = (self.key_record(&opened), self.parts(&opened), self.records(&opened));
+        let (reach, more) = granted::reachable(&opened);
         let passes = opened.passes;
         let shown = Session {
             id: opened.session.to_string(),
@@ -87,6 +88,8 @@ impl Agent {
             colour: opened.colour,
             inner: opened.inner,
             services: opened.services,
+            reach,
+            more,
             protections: opened.protected.names,
             costs: opened.costs,
         };

@@ -2,6 +2,7 @@
 //! may reach is to be something that a session can reach. The vault then lets nothing else pass, protocol and port included.
 
 use levee_ipc::client::{Opened, Reached};
+use levee_ipc::tpe::{MAX_REACHED, Reachable};
 use levee_ipc::vault::{Selector, SessionRecord};
 use levee_policy::site::Cipher;
 use levee_policy::{LabelName, ProtectionName};
@@ -78,6 +79,32 @@ fn is_host(address: IpAddr) -> bool {
         }
 }
 
+/// What a session reaches, as its person is told, and how much more there is.
+pub fn reachable(opened: &Opened) -> (Vec<Reachable>, usize) {
+    let here = (&opened.services, &opened.names, &opened.reach);
+    let elsewhere = opened.others.iter().map(|other| (&other.services, &other.names, &other.reach));
+    let all = std::iter::once(here).chain(elsewhere).flat_map(|(services, names, reach)| {
+        reach.iter().map(move |&Reached { address, protocol, port }| {
+            let is_here = services.contains(&address);
+            let mut known = opened.offered.iter().filter(|_| is_here);
+            Reachable {
+                service: known
+                    .find(|offered| (offered.protocol, offered.port) == (protocol, port))
+                    .map(|offered| offered.service.clone()),
+                // The first of the addresses has the names.
+                host: names.first().filter(|_| services.first() == Some(&address)).cloned(),
+                protocol,
+                port,
+                address,
+            }
+        })
+    });
+    let mut all: Vec<Reachable> = all.collect();
+    let more = all.len().saturating_sub(MAX_REACHED);
+    all.truncate(MAX_REACHED);
+    (all, more)
+}
+
 /// The addresses at which it is: each once.
 pub fn addresses(reach: &[Reached]) -> Vec<IpNet> {
     let all: BTreeSet<IpAddr> = reach.iter().map(|reached| reached.address).collect();
@@ -109,13 +136,46 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levee_ipc::client::OtherServer;
+    use levee_ipc::client::{Offered, OtherServer};
     use levee_ipc::vault::Carriage;
     use levee_policy::site::Protected;
     use std::time::Duration;
 
     fn reached(address: &str, protocol: u8, port: u16) -> Reached {
         Reached { address: address.parse().unwrap(), protocol, port }
+    }
+
+    #[test]
+    fn a_person_is_told_by_name_what_their_session_reaches_and_never_more_than_there_is_room_for() {
+        let mut opened = opened();
+        opened.names.push("www.example".parse().unwrap());
+        // Another host's port 80 is not the site's service.
+        opened.reach.push(reached("10.9.0.9", 6, 80));
+        let (all, more) = reachable(&opened);
+        let said: Vec<String> = all
+            .iter()
+            .map(|one| {
+                let name = one.service.as_ref().map_or("-", |service| service.as_str());
+                let host = one.host.as_ref().map_or("-", |host| host.as_str());
+                format!("{name} {host} {} {} {}", one.protocol, one.port, one.address)
+            })
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "wiki www.example 6 80 10.80.0.1",
+                "- www.example 17 7 10.80.0.1",
+                "- - 6 80 fd00:80::1",
+                "- - 6 80 10.9.0.9",
+                "wiki - 6 80 10.80.0.2",
+            ]
+        );
+        assert_eq!(more, 0);
+        opened.services.push("fd00:80::1".parse().unwrap());
+        assert!(reachable(&opened).0[2].service.is_some());
+        opened.reach = (1..=200).map(|port| reached("10.80.0.1", 6, port)).collect();
+        let (all, more) = reachable(&opened);
+        assert_eq!((all.len(), more), (MAX_REACHED, 201 - MAX_REACHED));
     }
 
     #[test]
@@ -142,6 +202,7 @@ mod tests {
                 reached("10.80.0.1", 17, 7),
                 reached("fd00:80::1", 6, 80),
             ],
+            offered: vec![Offered { service: "wiki".parse().unwrap(), protocol: 6, port: 80 }],
             mtu: 1_400,
             carriage: Carriage::Each,
             protected: Protected::default(),

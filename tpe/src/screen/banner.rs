@@ -117,6 +117,8 @@ mod tests {
             colour: Some("red".into()),
             inner: vec![],
             services: vec![],
+            reach: vec![],
+            more: 0,
             protections: Vec::new(),
             costs: Err(levee_prices::Unpriced::Absent),
         };

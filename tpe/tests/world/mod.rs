@@ -7,8 +7,8 @@ pub mod common;
 
 use common::{Server, memory_file, readable};
 use levee_ipc::client::{
-    ChildToSessiond, Lattice, Login, Opened, Reached, RefusalKind, Release, ReleaseId, Released, Reply,
-    Request, Status,
+    ChildToSessiond, Lattice, Login, Offered, Opened, Reached, RefusalKind, Release, ReleaseId, Released,
+    Reply, Request, Status,
 };
 use levee_ipc::device::{Passport, Sealed};
 use levee_ipc::keyer::{FromKeyer, KeyRecord, ToKeyer};
@@ -191,6 +191,7 @@ impl Sessiond {
                         reached("10.80.0.1", 17, 7),
                         reached("fd00:80::1", 6, 80),
                     ],
+                    offered: vec![Offered { service: "wiki".parse().unwrap(), protocol: 6, port: 80 }],
                     mtu: 1400,
                     carriage: levee_ipc::vault::Carriage::Each,
                     protected: Default::default(),
