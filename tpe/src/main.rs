@@ -21,6 +21,7 @@ use levee_ipc::tpe::{Answer, Command, Status};
 use levee_policy::site::Suites;
 use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
 use rustix::termios::isatty;
+use serde_json::Value;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -257,21 +258,8 @@ fn main() -> ExitCode {
                 Action::Access { allow, deny, .. } => allow.is_none() && deny.is_none(),
                 _ => false,
             };
-            match (action, &answer) {
-                _ if arguments.quiet && !asked => {}
-                (Action::Labels, Answer::Status(status)) if arguments.json => {
-                    say_json(&command::labels_json(status))
-                }
-                (Action::Labels, Answer::Status(status)) => say(&command::labels_text(status)),
-                (Action::Services, Answer::Status(Status { session: Some(session), .. })) => {
-                    if arguments.json {
-                        say_json(&services::json(session))
-                    } else {
-                        say(&services::text(session))
-                    }
-                }
-                _ if arguments.json => say_json(&command::to_json(&answer)),
-                _ => say(&command::to_text(&answer)),
+            if asked || !arguments.quiet {
+                show(action, &answer, arguments.json);
             }
             ExitCode::SUCCESS
         }
@@ -288,6 +276,20 @@ fn main() -> ExitCode {
             })
         }
     }
+}
+
+/// Prints an answer, in the form that its command has for it.
+fn show(action: &Action, answer: &Answer, as_json: bool) {
+    let (value, text): (Value, String) = match (action, answer) {
+        (Action::Labels, Answer::Status(status)) => {
+            (command::labels_json(status), command::labels_text(status))
+        }
+        (Action::Services, Answer::Status(Status { session: Some(session), .. })) => {
+            (services::json(session), services::text(session))
+        }
+        _ => (command::to_json(answer), command::to_text(answer)),
+    };
+    if as_json { say_json(&value) } else { say(&text) }
 }
 
 /// What a terminal shows as text: most of it the server, or somebody behind it, has said.
@@ -438,16 +440,23 @@ fn carry_out(action: &Action, arguments: &Arguments) -> Result<Answer, Fault> {
         Action::Logout => Command::Logout,
     };
     let answer = ask(&socket, arguments, &command)?;
-    match &answer {
-        Answer::Status(Status { user: None, .. }) if matches!(action, Action::Labels | Action::Services) => {
-            let why = "nobody is signed on here: levee-tpe login NAME".into();
-            Err(Fault::Refused(RefusalKind::NotLoggedIn, why))
+    match lacking(action, &answer) {
+        Some((kind, why)) => Err(Fault::Refused(kind, why.into())),
+        None => Ok(answer),
+    }
+}
+
+/// Why there is nothing to list, if there is nothing.
+fn lacking(action: &Action, answer: &Answer) -> Option<(RefusalKind, &'static str)> {
+    let Answer::Status(status) = answer else { return None };
+    match (action, &status.user, &status.session) {
+        (Action::Labels | Action::Services, None, _) => {
+            Some((RefusalKind::NotLoggedIn, "nobody is signed on here: levee-tpe login NAME"))
         }
-        Answer::Status(Status { session: None, .. }) if matches!(action, Action::Services) => {
-            let why = "no session is open here: levee-tpe level LABEL".into();
-            Err(Fault::Refused(RefusalKind::NoSession, why))
+        (Action::Services, Some(_), None) => {
+            Some((RefusalKind::NoSession, "no session is open here: levee-tpe level LABEL"))
         }
-        _ => Ok(answer),
+        _ => None,
     }
 }
 

@@ -436,10 +436,7 @@ impl RunningLabel {
                 Some(_) => IsolationForm::Machine,
             },
             slot: self.slot,
-            init: self
-                .compartment
-                .process()
-                .map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
+            init: self.init(),
             vault,
             age_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
             services: self.services.iter().map(|s| (s.name().to_string(), s.starts())).collect(),
@@ -447,6 +444,11 @@ impl RunningLabel {
             vault_starts: self.vault_starts,
             counters: Vec::new(),
         }
+    }
+
+    /// Its process 1; 0 where none is known.
+    pub fn init(&self) -> u32 {
+        self.compartment.init()
     }
 
     /// The group of what runs in it.

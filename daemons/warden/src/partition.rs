@@ -440,20 +440,26 @@ impl Partition {
         }
     }
 
+    /// Its process 1; 0 where it does not run.
+    pub fn init(&self) -> u32 {
+        let State::Runs(running) = &self.state else { return 0 };
+        running.compartment.init()
+    }
+
     /// As operators see it.
     pub fn status(&self) -> PartitionStatus {
-        let (state, init, since) = match &self.state {
-            State::Waits => ("waits".to_owned(), None, None),
-            State::Ends(..) => ("ends".to_owned(), None, None),
-            State::Off(why) => (format!("off: {why}"), None, None),
-            State::Runs(running) => ("runs".to_owned(), running.compartment.process(), Some(running.since)),
+        let (state, since) = match &self.state {
+            State::Waits => ("waits".to_owned(), None),
+            State::Ends(..) => ("ends".to_owned(), None),
+            State::Off(why) => (format!("off: {why}"), None),
+            State::Runs(running) => ("runs".to_owned(), Some(running.since)),
         };
         let age = since.map_or(Duration::ZERO, |since| since.elapsed());
         PartitionStatus {
             name: self.name().clone(),
             label: self.label.clone(),
             state,
-            init: init.map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs()),
+            init: self.init(),
             age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
             starts: self.starts,
             weight: self.asked.weight(),

@@ -9,6 +9,7 @@ mod renewing;
 mod sharing;
 mod standing;
 mod starting;
+mod unaccepted;
 mod vaults;
 
 use self::keeping::{Keeping, Kept};
@@ -109,6 +110,7 @@ pub struct Server {
     partition_makers: Makers,
     framed: Framed,
     postures: postures::Postures,
+    unaccepted: unaccepted::Unaccepted,
 }
 
 /// The second tunnel, at these addresses, where the site has one. Those of the tunnel and of IKE are others then.
@@ -209,6 +211,7 @@ impl Server {
             ways,
             partition_makers: Makers::default(),
             framed: Framed::default(),
+            unaccepted: unaccepted::Unaccepted::new(),
         };
         if let Err(e) = server.start_all() {
             server.stop();
@@ -260,6 +263,7 @@ impl Server {
             self.see_to_labels();
             self.see_to_postures();
             self.see_to_frames();
+            self.see_to_unaccepted();
         }
     }
 

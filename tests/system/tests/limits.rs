@@ -247,3 +247,51 @@ fn where_the_machine_has_no_memory_left_a_labels_processes_give_way_before_levee
         assert_eq!(of(process.pid.into()), of(init), "{}", process.name);
     }
 }
+
+/// Connects to itself, writes what fits, and goes: nobody accepts.
+const LEAVES: &str = r#"
+import socket,time
+until=time.time()+60
+listeners=[]
+while time.time()<until:
+    l=socket.socket(); l.setsockopt(socket.SOL_SOCKET,socket.SO_RCVBUF,1<<20); l.bind(("127.0.0.1",0)); l.listen(4096)
+    listeners.append(l)
+    for n in range(4000):
+        c=socket.socket(); c.connect(l.getsockname()); c.settimeout(0)
+        try: c.send(bytes(300000))
+        except BlockingIOError: pass
+        c.close()
+"#;
+
+#[test]
+fn who_leaves_connections_that_nobody_accepts_in_memory_that_no_limit_counts_ends_alone() {
+    let world = World::up("unaccepted", &(site("port-leaves") + SHELL), &["ws1", "ws2"]);
+    for (workstation, user, label) in [("ws1", "ada", HIGH), ("ws2", "ugo", LOW)] {
+        world.login(workstation, user).ok();
+        world.level(workstation, label).ok();
+        world.fetch(workstation, PAGE).ok();
+    }
+    let init = |at: &str| {
+        let status = world.status();
+        let all = status["compartments"].as_array().expect("what runs").clone();
+        all.iter().find(|one| one["label"] == at).map(|one| one["init"].as_u64().expect("process 1"))
+    };
+    let (high, low) = (init(HIGH).expect("it runs"), init(LOW).expect("it runs"));
+    assert!(high > 0 && low > 0);
+    // Its connection goes with the label, and nobody tells the client.
+    let done = world.run("ws1", &["timeout", "20", "/usr/bin/python3", "-c", CLIENT, LEAVES]);
+    assert!(!done.out.contains("status"), "{}", done.out);
+    eventually(Duration::from_secs(20), "the label has ended, and begun again", || {
+        init(HIGH).is_some_and(|now| now > 0 && now != high)
+    });
+    let log = fs::read_to_string(world.log("server")).expect("the warden's log");
+    assert!(log.contains("connections waited there that nobody accepted"), "{log}");
+    assert_eq!(init(LOW), Some(low));
+    world.fetch("ws2", PAGE).ok();
+    let recorded =
+        world.levee(&["audit", "show", "--state", &text(&world.path("state")), "--label", HIGH]).ok();
+    assert!(recorded.contains("that nobody accepted"), "{recorded}");
+    eventually(Duration::from_secs(30), "its session is there still", || {
+        world.fetch("ws1", PAGE).status == 0
+    });
+}

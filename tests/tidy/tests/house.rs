@@ -301,7 +301,7 @@ fn the_repository_speaks_of_levee_alone() {
 /// to send, which nobody else in a label's network may, wait for a label that ends meanwhile, set one more switch of a machine's wire, have another vault begin
 /// where a posture asks for one, and have labels that nobody uses give way where slots are few. A gateway's warden is another 130, which no server and no workstation
 /// runs; the sockets between the two, and which of three kinds of host this is, are 40.
-const ROOT: usize = 9_910;
+const ROOT: usize = 10_000;
 
 /// Where the warden's files are.
 const WARDEN: &str = "daemons/warden/src/";

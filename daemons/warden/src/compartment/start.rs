@@ -212,6 +212,11 @@ impl Compartment {
         self.parts.child.as_ref()
     }
 
+    /// Its number; 0 where there is none.
+    pub fn init(&self) -> u32 {
+        self.process().map_or(0, |child| child.pid.as_raw_nonzero().get().unsigned_abs())
+    }
+
     /// Whether nothing runs in it any more: the end of process 1 is the end of all.
     pub fn has_ended(&self) -> bool {
         // Readable once it has ended, whether or not it has been waited for.

@@ -136,7 +136,7 @@ impl Server {
         Ok(())
     }
 
-    fn note_kept(&self, what: &Kept, done: bool, reason: &str) {
+    pub(super) fn note_kept(&self, what: &Kept, done: bool, reason: &str) {
         match what.label() {
             // A channel has no label, but a name where others have one.
             Some(name) if matches!(what, Kept::Process(key) if Way::ROLES.contains(&key.role)) => {

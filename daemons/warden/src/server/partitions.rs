@@ -152,7 +152,7 @@ impl Server {
     }
 
     /// It has ended, or could not be started.
-    fn partition_over(&mut self, at: usize, how: &str) {
+    pub(super) fn partition_over(&mut self, at: usize, how: &str) {
         let Some(partition) = self.partitions.get_mut(at) else { return };
         let (name, again) = (partition.name().clone(), partition.ended(how, Instant::now()));
         let next = if again { "it is started again" } else { "it is off" };

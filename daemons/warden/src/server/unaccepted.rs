@@ -1,0 +1,142 @@
+//! Connections that nobody has accepted. Linux counts what waits in them for a control group when they are accepted, and not before: no
+//! limit of a label bounds it, but what the machine has for the TCP of all. Where that grows, what has most of them waiting is ended.
+
+use super::Server;
+use super::keeping::Kept;
+use crate::partition::Partition;
+use levee_policy::LabelName;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::time::{Duration, Instant};
+
+/// The machine is looked at no more often; and every five seconds at least, since the warden turns then.
+const EVERY: Duration = Duration::from_secs(1);
+/// Who has fewer connections waiting is let be: by Linux' own bounds they hold less than half a GiB.
+const MOST: u64 = 1_024;
+
+/// When all that TCP holds is looked at again, and how much is much.
+#[derive(Debug)]
+pub(super) struct Unaccepted {
+    much: u64,
+    due: Instant,
+}
+
+impl Unaccepted {
+    /// Three sixty-fourths of the memory: where Linux begins to be careful with it, unless the host says otherwise (`net.ipv4.tcp_mem`).
+    pub(super) fn new() -> Self {
+        let host = rustix::system::sysinfo();
+        Self { much: host.totalram.saturating_mul(host.mem_unit.into()) / 64 * 3, due: Instant::now() }
+    }
+
+    /// Whether it is time to look, and TCP holds much.
+    fn is_much(&mut self, now: Instant) -> bool {
+        if now < self.due {
+            return false;
+        }
+        self.due = now + EVERY;
+        let sockets = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
+        held(&sockets)
+            .is_some_and(|pages| pages.saturating_mul(rustix::param::page_size() as u64) > self.much)
+    }
+}
+
+/// Pages that TCP holds, by `/proc/net/sockstat`.
+fn held(sockets: &str) -> Option<u64> {
+    let line = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?;
+    line.split_whitespace().skip_while(|word| *word != "mem").nth(1)?.parse().ok()
+}
+
+/// How many connections wait to be accepted in the network of this process.
+fn waiting(process: u32) -> u64 {
+    let of = |table: &str| -> u64 {
+        let Ok(file) = File::open(format!("/proc/{process}/net/{table}")) else { return 0 };
+        // Who listens stands before all else.
+        BufReader::new(file).lines().skip(1).map_while(|line| listens(&line.ok()?)).sum()
+    };
+    of("tcp") + of("tcp6")
+}
+
+/// How many wait where somebody listens, by a line of `/proc/net/tcp`.
+fn listens(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace().skip(3);
+    let (state, queues) = (words.next()?, words.next()?);
+    (state == "0A").then(|| u64::from_str_radix(queues.split_once(':')?.1, 16).ok()).flatten()
+}
+
+enum Whose {
+    Label(LabelName),
+    Partition(usize),
+}
+
+impl Server {
+    /// Ends the label or the partition with the most connections that wait, where TCP holds much.
+    pub(super) fn see_to_unaccepted(&mut self) {
+        if !self.unaccepted.is_much(Instant::now()) {
+            return;
+        }
+        let labels = self.labels.iter().map(|(name, label)| (label.init(), Whose::Label(name.clone())));
+        let inits = self.partitions.iter().map(Partition::init).enumerate();
+        let all = labels.chain(inits.map(|(at, init)| (init, Whose::Partition(at))));
+        let most = all.map(|(init, whose)| (waiting(init), whose)).max_by_key(|(waits, _)| *waits);
+        let Some((waits, whose)) = most.filter(|(waits, _)| *waits >= MOST) else { return };
+        let how =
+            format!("{waits} connections waited there that nobody accepted, in memory that no limit counts");
+        match whose {
+            Whose::Label(name) => {
+                self.note_kept(&Kept::Compartment(name.clone()), false, &how);
+                self.compartment_again(&name, &how);
+            }
+            Whose::Partition(at) => self.partition_over(at, &how),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn who_waits_to_be_accepted_is_counted_also_when_they_have_gone_and_what_tcp_holds_is_read() {
+        let listeners = ["127.0.0.1:0", "[::1]:0"].map(|at| TcpListener::bind(at).unwrap());
+        let own = std::process::id();
+        let before = waiting(own);
+        let all: Vec<TcpStream> = listeners
+            .iter()
+            .flat_map(|listener| (0..20).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()))
+            .collect();
+        // Others' tests may accept meanwhile what waited before, of a few each.
+        assert!(waiting(own) >= before + 30, "{before} and then {}", waiting(own));
+        drop(all);
+        assert!(waiting(own) >= before + 30, "what waits in them is still there");
+        drop(listeners);
+        assert_eq!(
+            held("sockets: used 9\nTCP: inuse 7 orphan 0 tw 1 alloc 9 mem 512\nUDP: inuse 1 mem 3\n"),
+            Some(512)
+        );
+        assert!(held(&std::fs::read_to_string("/proc/net/sockstat").unwrap()).is_some());
+        assert_eq!(held("UDP: inuse 1 mem 3\n"), None);
+        assert_eq!(listens("   1: 0100007F:1F90 00000000:0000 0A 00000000:0000001F 00:0 0 0"), Some(31));
+        assert_eq!(listens("   1: 0100007F:1F90 0100007F:0001 01 00000000:0000001F 00:0 0 0"), None);
+    }
+
+    #[test]
+    fn the_machine_is_looked_at_now_and_then_and_three_sixty_fourths_of_it_are_much() {
+        let mut seen = Unaccepted::new();
+        let now = Instant::now();
+        assert!(seen.much > 1 << 20);
+        assert!(!seen.is_much(now), "nothing here holds so much");
+        assert_eq!(seen.due, now + EVERY);
+        seen.much = 0;
+        assert!(!seen.is_much(now), "not again so soon");
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut one = TcpStream::connect(held.local_addr().unwrap()).unwrap();
+        std::io::Write::write_all(&mut one, &[0; 60_000]).unwrap();
+        let far = |n: u32| now + EVERY * n;
+        let seen = (1..100).any(|n| {
+            std::thread::sleep(Duration::from_millis(10));
+            seen.is_much(far(n))
+        });
+        assert!(seen);
+    }
+}
