@@ -50,7 +50,7 @@ use levee_policy::site::Curve;
 use levee_sys::lock::Lock;
 use parts::{NotWhole, Part};
 pub use pki::ROUNDS;
-use rcgen::PublicKeyData;
+use rcgen::{KeyPair, PublicKeyData};
 pub use request::{Whose, request};
 pub use rotate::{Rotated, What};
 use std::io;
@@ -96,20 +96,41 @@ impl Enroller<'_> {
         Ok(files.written)
     }
 
-    /// Makes the server's keys and certificates. Nothing is written before the authority has signed.
+    /// Makes the server's keys and certificates. Nothing is written before the authority has signed. The key that signs the audit log stays
+    /// if it is there: what it has signed is checked by it, and `levee enrol rotate` has another vouched for.
     pub fn server(&self, facts: &Facts) -> Result<Written, EnrolError> {
-        let (tls, ike, audit) = (pki::key(facts.keys)?, pki::key(facts.keys)?, pki::key(facts.keys)?);
+        let (tls, ike) = (pki::key(facts.keys)?, pki::key(facts.keys)?);
+        let kept = self.audit_key(facts)?;
         let certificates = self.server_certificates(facts, (&tls, &ike))?;
         let mut files = self.open(&self.state.join("server"))?;
         files.private("tls.key", &tls)?;
         files.private("ike.key", &ike)?;
-        files.private("audit.key", &audit)?;
-        files.public("audit.pub", &audit.public_key_pem())?;
+        if kept.is_none() {
+            let audit = pki::key(facts.keys)?;
+            files.private("audit.key", &audit)?;
+            files.public("audit.pub", &audit.public_key_pem())?;
+        } else if !self.force {
+            return Err(EnrolError::Exists(self.state.join("server/audit.key")));
+        }
         files.all(certificates)?;
         let mut written = files.written;
         written.extend(self.federation_client(facts)?);
         written.extend(self.layer_server(facts)?);
         Ok(written)
+    }
+
+    /// The key that signs the audit log, where it is there, of use, and on the site's curve.
+    fn audit_key(&self, facts: &Facts) -> Result<Option<KeyPair>, EnrolError> {
+        let at = |name: &str| self.state.join("server").join(name);
+        let (Ok(text), true) = (std::fs::read_to_string(at("audit.key")), at("audit.pub").exists()) else {
+            return Ok(None);
+        };
+        match pki::read_key(&text, self.passphrase.as_deref().map(Vec::as_slice)) {
+            Ok(key) => Ok(Some(key).filter(|key| pki::is_on(key, facts.keys))),
+            // It may be of use to who knows it: nobody can say who signed the log without it.
+            Err(error) if text.contains("ENCRYPTED") => Err(error.into()),
+            Err(_) => Ok(None),
+        }
     }
 
     /// What of the server's needs no private key of its; the authority's certificate last.

@@ -61,6 +61,10 @@ const AUDITORS_KEY: &str = "auditor/auditor.key";
 
 const ALL: &str = "make the whole site anew: levee enrol all SITE --force";
 const SERVER: &str = "make the server's keys anew: levee enrol server SITE --force";
+const TRUSTED_PATH: &str = "near its end, have another follow it (levee enrol rotate SITE trusted-path, then levee reload); else make the server's keys \
+     anew: levee enrol server SITE --force";
+const IKE: &str = "near its end, have another follow it (levee enrol rotate SITE ike, then levee reload); else make the server's keys anew: levee enrol \
+     server SITE --force";
 
 /// What there is beside: of several servers, and of a second tunnel.
 const OTHERS: [(&str, &str); 6] = [
@@ -111,8 +115,8 @@ pub fn findings(site: &Site, state: &Path) -> Findings {
     found.authority(state);
     let server = Ask::Server(site.server().name().as_str());
     found.look(site, &state.join("authority/ca.pem"), &Ask::Certificate, ALL);
-    found.look(site, &state.join("server/chain.pem"), &server, SERVER);
-    found.look(site, &state.join("server/ike-chain.pem"), &server, SERVER);
+    found.look(site, &state.join("server/chain.pem"), &server, TRUSTED_PATH);
+    found.look(site, &state.join("server/ike-chain.pem"), &server, IKE);
     found.look(site, &state.join("server/audit.pub"), &Ask::Key, SERVER);
     for (file, remedy) in OTHERS {
         found.look(site, &state.join(file), &Ask::Dated, remedy);

@@ -102,6 +102,10 @@ const LEVEE: [Section; 6] = [
             ),
             ("/run/levee/SITE/", "The sockets and the lock of what runs."),
             (
+                "/usr/share/doc/levee/book/",
+                "The book, where levee is installed: begin with first-site.md. Beside it examples/ has site files.",
+            ),
+            (
                 "/var/cache/levee/programs/",
                 "Images of the programs that services need. They are made again where they are missing.",
             ),

@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use levee_ipc::operator::{Answer, Command as Ask};
+use levee_ipc::operator::{Answer, Command as Ask, PartitionOrder};
 use levee_policy::PartitionName;
 
 use crate::operator::Which;
 use crate::output;
 use crate::status::{partitions, view};
 
-/// List the partitions of a running server, stop one, or start one that is off
+/// List the partitions of a running server, stop one, start one that is off, or have one begin anew
 #[derive(Debug, clap::Args)]
 pub struct Partition {
     #[command(subcommand)]
@@ -30,6 +30,8 @@ enum Command {
     Stop(One),
     /// Start a partition that is off, however often it has ended. It starts as soon as it can
     Start(One),
+    /// End everything in a partition, and start it with what its root and program are now: when this returns, nothing of before runs, and it starts as soon as it can. No other partition is touched
+    Replace(One),
 }
 
 /// Which partition.
@@ -46,8 +48,9 @@ impl Partition {
     pub fn run(self) -> ExitCode {
         output::exit(match &self.command {
             Command::List { which, json } => list(which, *json),
-            Command::Stop(one) => one.order(false),
-            Command::Start(one) => one.order(true),
+            Command::Stop(one) => one.order(PartitionOrder::Stop, "is off"),
+            Command::Start(one) => one.order(PartitionOrder::Start, "is turned on"),
+            Command::Replace(one) => one.order(PartitionOrder::Replace, "begins anew"),
         })
     }
 }
@@ -63,11 +66,10 @@ fn list(which: &Which, json: bool) -> Result<ExitCode, String> {
 }
 
 impl One {
-    fn order(&self, run: bool) -> Result<ExitCode, String> {
+    fn order(&self, order: PartitionOrder, is: &str) -> Result<ExitCode, String> {
         let Self { which, partition } = self;
-        match which.ask(&Ask::Partition(partition.clone(), run))? {
+        match which.ask(&Ask::Partition(partition.clone(), order))? {
             Answer::Ended => {
-                let is = if run { "is turned on" } else { "is off" };
                 output::said(&format!("partition {partition} {is}\n"))?;
                 Ok(ExitCode::SUCCESS)
             }

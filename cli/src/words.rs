@@ -168,7 +168,7 @@ _levee-names() {
     case "${before[0]-} ${before[1]-}" in
         "log " | "exec " | "put ") kind=labels ;;
         "session end") [[ ${#before[@]} == 2 ]] && kind=sessions ;;
-        "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
+        "partition replace" | "partition start" | "partition stop") [[ ${#before[@]} == 2 ]] && kind=partitions ;;
         "posture set" | "posture plan") [[ -z $kind && ${#before[@]} == 2 ]] && kind=postures ;;
         "access show") [[ ${#before[@]} == 2 ]] && kind=labels ;;
         "access allow" | "access deny") case ${#before[@]} in 2) kind=users ;; 3) kind=services ;; 4) kind=labels ;; esac ;;

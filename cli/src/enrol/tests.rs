@@ -279,6 +279,30 @@ fn nothing_is_overwritten_without_force() {
 }
 
 #[test]
+fn a_server_that_is_enrolled_anew_keeps_the_key_that_signed_its_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut enroller = enroller(directory.path());
+    enroller.all(&facts()).unwrap();
+    let read = |name: &str| std::fs::read_to_string(directory.path().join("server").join(name)).unwrap();
+    let before = ["audit.key", "audit.pub", "tls.key", "ike.key"].map(read);
+    assert!(matches!(enroller.server(&facts()), Err(EnrolError::Exists(_))));
+    enroller.force = true;
+    enroller.server(&facts()).unwrap();
+    let after = ["audit.key", "audit.pub", "tls.key", "ike.key"].map(read);
+    assert_eq!(after[..2], before[..2], "what it has signed is checked by it");
+    assert!(after[2] != before[2] && after[3] != before[3]);
+    // One that is no key is replaced; one that another passphrase opens may be of use yet.
+    std::fs::write(directory.path().join("server/audit.key"), "no key").unwrap();
+    enroller.passphrase = Some(Passphrase::new(b"of the server".to_vec()));
+    enroller.server(&facts()).unwrap();
+    assert_ne!(read("audit.pub"), before[1]);
+    let sealed = read("audit.key");
+    enroller.passphrase = None;
+    assert!(matches!(enroller.server(&facts()), Err(EnrolError::Pki(_))));
+    assert_eq!(read("audit.key"), sealed);
+}
+
+#[test]
 fn a_host_that_the_site_does_not_know_and_a_missing_authority_are_errors() {
     let directory = tempfile::tempdir().unwrap();
     let enroller = enroller(directory.path());

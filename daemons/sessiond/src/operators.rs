@@ -236,9 +236,9 @@ impl Daemon {
                     operator.link.send(Answer::Prices(Box::new(priced)));
                 }
             }
-            Command::Partition(name, run) => {
+            Command::Partition(name, order) => {
                 operator.state = State::Ending;
-                self.ask_warden(SessiondRequest::Partition { name, run, ticket: id.0 });
+                self.ask_warden(SessiondRequest::Partition { name, order, ticket: id.0 });
             }
             Command::Disable(user, disable) => {
                 operator.state = State::Ending;

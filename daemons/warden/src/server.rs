@@ -460,7 +460,7 @@ impl Server {
                 let running = self.labels.get_mut(&label);
                 running.into_iter().for_each(|running| running.abandon(ticket, Instant::now()));
             }
-            SessiondRequest::Partition { name, run, ticket } => self.order_partition(&name, run, ticket),
+            SessiondRequest::Partition { name, order, ticket } => self.order_partition(&name, order, ticket),
             SessiondRequest::Postures { in_force, ticket } => self.take_postures(in_force, ticket),
             SessiondRequest::Compartments => self.tell_status(),
         }

@@ -1,6 +1,7 @@
 //! The `levee` command ↔ sessiond, on a Unix socket that only root can open.
 
 use crate::vault::Report;
+pub use crate::warden::PartitionOrder;
 use crate::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::site::Placed;
 use levee_policy::{DomainName, HostName, LabelName, PartitionName, ProtectionName, SiteName, UserName};
@@ -16,8 +17,8 @@ pub enum Command {
     Status,
     /// End the session shown by this name.
     End(String),
-    /// This partition is to run, or not to.
-    Partition(PartitionName, bool),
+    /// What is to become of this partition.
+    Partition(PartitionName, PartitionOrder),
     /// This person may not sign on from now on, and their sessions end; or they may again.
     Disable(UserName, bool),
     /// Start this label, to see whether it can run here; it is stopped again if nobody has a session there.

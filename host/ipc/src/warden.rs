@@ -26,7 +26,7 @@ pub use channel::Counted;
 pub use frames::FramesState;
 pub use layer::LayerState;
 pub use sessiond::{
-    CompartmentStatus, IsolationForm, LabelEvent, PartitionStatus, SessiondRequest, WhatRuns,
+    CompartmentStatus, IsolationForm, LabelEvent, PartitionOrder, PartitionStatus, SessiondRequest, WhatRuns,
 };
 pub use tpe::{TpeRequest, WorkstationEvent};
 pub use upflow::UpflowCounters;

@@ -183,7 +183,7 @@ impl Source {
             match (rules.get_mut(&number_of(call)?), more) {
                 // Where a call is always allowed, conditions elsewhere are beside the point.
                 (Some(CallRule::Always(_)), _) => {}
-                (Some(CallRule::When(known)), CallRule::When(more)) => known.extend(more),
+                (Some(CallRule::When(known, _)), CallRule::When(more, _)) => known.extend(more),
                 (_, more) => drop(rules.insert(number_of(call)?, more)),
             }
         }
@@ -198,9 +198,12 @@ impl Source {
                 return Err(format!("{call} is refused without a reason"));
             }
             let number = number_of(call)?;
-            let refused = CallRule::Always(refusal(&refuse.errno)?);
-            if others.contains(&number) || rules.insert(number, refused).is_some() {
-                return Err(format!("{call} is both allowed and refused"));
+            let refused = refusal(&refuse.errno)?;
+            match rules.get_mut(&number) {
+                // Where none of its conditions holds.
+                Some(CallRule::When(_, otherwise)) if !others.contains(&number) => *otherwise = Some(refused),
+                None if !others.contains(&number) => drop(rules.insert(number, CallRule::Always(refused))),
+                _ => return Err(format!("{call} is both allowed and refused")),
             }
         }
         Ok(rules)
@@ -226,7 +229,7 @@ impl Allow {
             Self::When(When { when, .. }) => {
                 let alternatives = when.iter().map(|text| alternative(text));
                 let alternatives = alternatives.collect::<std::result::Result<_, _>>();
-                alternatives.map(CallRule::When).map_err(|why| format!(": {why}"))
+                alternatives.map(|all| CallRule::When(all, None)).map_err(|why| format!(": {why}"))
             }
         }
     }

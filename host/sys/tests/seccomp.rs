@@ -447,6 +447,19 @@ fn a_service_does_nothing_under_the_one_lock_of_all_networks() {
 }
 
 #[test]
+fn a_service_has_the_kernel_walk_no_thousands_who_wait_and_send_nothing_in_nobodys_time() {
+    for (what, call, args, expected) in [
+        ("SO_MAX_PACING_RATE", libc::SYS_setsockopt, [-1, 1, 47, 0, 0], libc::EPERM),
+        ("poll of many", libc::SYS_poll, [0, 1_024, 0, 0, 0], libc::EPERM),
+        ("ppoll of many", libc::SYS_ppoll, [0, 4_096, 0, 0, 0], libc::EPERM),
+        ("poll of fewer", libc::SYS_poll, [0, 1_023, 0, 0, 0], libc::EFAULT),
+        ("select of many", libc::SYS_select, [1_025, 0, 0, 0, 0], libc::EPERM),
+    ] {
+        assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");
+    }
+}
+
+#[test]
 fn nothing_of_a_service_waits_in_memory_that_its_group_does_not_count_but_what_nobody_accepts() {
     for (what, call, args, expected) in [
         ("IP_RECVERR", libc::SYS_setsockopt, [-1, 0, 11, 0, 0], libc::EPERM),
@@ -459,6 +472,8 @@ fn nothing_of_a_service_waits_in_memory_that_its_group_does_not_count_but_what_n
         ("MSG_MORE of many", libc::SYS_sendmmsg, [-1, 0, 0, 0xc000, 0], libc::EPERM),
         ("splice", libc::SYS_splice, [-1, 0, -1, 0, 1], libc::EINVAL),
         ("tee", libc::SYS_tee, [-1, -1, 1, 0, 0], libc::EINVAL),
+        ("sendfile without an offset", libc::SYS_sendfile, [-1, -1, 0, 1, 0], libc::EINVAL),
+        ("sendfile from an offset", libc::SYS_sendfile, [-1, -1, 8, 1, 0], libc::EFAULT),
         ("what is sent whole", libc::SYS_sendto, [-1, 0, 0, 0x4000, 0], libc::EBADF),
     ] {
         assert_eq!(under(SERVICE, || errno(call, args)), Exit::Status(expected), "{what}");

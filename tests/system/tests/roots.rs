@@ -142,9 +142,13 @@ fn a_directory_a_squashfs_and_an_erofs_are_roots_of_partitions_and_what_is_none_
     // Replaced, it is what is there when the partition starts again; no other is another.
     fs::write(at("tree").join("mark"), "second\n").expect("a file");
     sh("touch", &[&from]);
-    world.levee(&["partition", "stop", "--run", &run, "directory"]).ok();
-    world.levee(&["partition", "start", "--run", &run, "directory"]).ok();
+    let before = of(&world, "directory")["init"].as_u64().expect("a process");
+    let told = world.levee(&["partition", "replace", "--run", &run, "directory"]).ok();
+    assert!(told.contains("begins anew"), "{told}");
+    assert!(!Path::new(&format!("/proc/{before}")).exists(), "what ran before runs still");
     eventually(PATIENCE, "it has the new root", || said(&world, "directory").contains("second"));
+    let others = ["squash", "erofs"].map(|name| of(&world, name)["starts"].clone());
+    assert_eq!(others, [1.into(), 1.into()] as [Value; 2], "no other has begun anew");
     world.levee(&["partition", "stop", "--run", &run, "squash"]).ok();
     world.levee(&["partition", "start", "--run", &run, "squash"]).ok();
     eventually(PATIENCE, "it runs again", || said(&world, "squash").matches("done").count() == 2);

@@ -245,8 +245,7 @@ pub fn server(
     let Some(life) = shown.life else {
         return unknown("it cannot be read", "see who answers at that address");
     };
-    let renew =
-        "the site's operators renew it: `levee enrol server` again, with --force, then restart the server";
+    let renew = "the site's operators renew it: `levee enrol rotate SITE trusted-path`, then `levee reload`";
     vec![
         belief(certificate, shown.verdict, &life, site, shaken),
         clocks(clock, shown.verdict, &life, now),

@@ -319,7 +319,7 @@ impl Daemon {
         }
         let Some(client) = self.clients.get_mut(&id) else { return };
         self.passes.give(&mut reply);
-        reply.shorten();
+        levee_ipc::hide_names(&mut reply);
         client.link.send(reply);
         if self.passes.wanted() {
             self.tell_keyer(ToKeyer::MorePasses);

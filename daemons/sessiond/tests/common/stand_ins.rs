@@ -179,8 +179,8 @@ impl StandIns {
                 let file = memory_file(&all.octets());
                 let _ = self.control.send_with(&Order::Give(SessiondPart::Running), &[file.as_fd()]);
             }
-            Said::Says(SessiondRequest::Partition { name, run, ticket }) => {
-                shared.trace.push(format!("partition {name} {run}"));
+            Said::Says(SessiondRequest::Partition { name, order, ticket }) => {
+                shared.trace.push(format!("partition {name} {order:?}"));
                 self.say(LabelEvent::Partition { ticket, result: Err("there is none".to_owned()) });
             }
             Said::Says(SessiondRequest::Execute { label, argv, ticket }) => {

@@ -6,8 +6,8 @@ use crate::channels::Way;
 use crate::key::Key;
 use crate::partition::{Partition, PartitionResources};
 use crate::{Fatal, links, log};
-use levee_ipc::warden::LabelEvent;
 use levee_ipc::warden::guard::GuardSays;
+use levee_ipc::warden::{LabelEvent, PartitionOrder};
 use levee_policy::PartitionName;
 use std::time::Instant;
 
@@ -164,25 +164,32 @@ impl Server {
         self.note(None, format!("partition {name}"), done, reason);
     }
 
-    /// An operator wants it to run, or not to.
-    pub(super) fn order_partition(&mut self, name: &PartitionName, run: bool, ticket: u64) {
+    /// What an operator wants to become of it.
+    pub(super) fn order_partition(&mut self, name: &PartitionName, order: PartitionOrder, ticket: u64) {
+        let what = match order {
+            PartitionOrder::Stop => "stopped by an operator",
+            PartitionOrder::Start => "turned on by an operator",
+            PartitionOrder::Replace => "replaced by an operator",
+        };
         let result = match self.partitions.iter_mut().find(|partition| partition.name() == name) {
             None => Err(format!("the site has no partition {name}")),
-            Some(partition) if run => {
+            Some(partition) if order == PartitionOrder::Start => {
                 partition.turn_on();
                 Ok(())
             }
             Some(partition) => {
-                partition.stop("stopped by an operator");
+                partition.stop(what);
+                if order == PartitionOrder::Replace {
+                    partition.turn_on();
+                }
                 partition.tell(ticket)
             }
         };
         if result.is_ok() {
-            let what = if run { "turned on by an operator" } else { "stopped by an operator" };
             self.note_partition(name, true, what);
         }
-        // That it has stopped is told once nothing of it is left.
-        if run || result.is_err() {
+        // That it has ended is told once nothing of it is left.
+        if order == PartitionOrder::Start || result.is_err() {
             self.tell_sessiond(LabelEvent::Partition { ticket, result });
         }
     }

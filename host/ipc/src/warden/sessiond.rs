@@ -122,12 +122,12 @@ pub enum SessiondRequest {
         /// The asker's own number.
         ticket: u64,
     },
-    /// An operator wants this partition to run, or not to. Answered by [`LabelEvent::Partition`].
+    /// An operator wants this to become of a partition. Answered by [`LabelEvent::Partition`].
     Partition {
         /// Which.
         name: PartitionName,
-        /// Whether it is to run.
-        run: bool,
+        /// What.
+        order: PartitionOrder,
         /// The asker's own number.
         ticket: u64,
     },
@@ -211,7 +211,7 @@ pub enum LabelEvent {
     Partition {
         /// The asker's number.
         ticket: u64,
-        /// Whether the order was carried out; a partition that is turned on starts as soon as it can.
+        /// Whether the order was carried out; a partition that is turned on, or replaced, starts as soon as it can.
         result: Result<(), String>,
     },
     /// At no label anything runs of a service that is off.
@@ -270,6 +270,17 @@ impl std::fmt::Display for IsolationForm {
             Self::Machine => "machine",
         })
     }
+}
+
+/// What is to become of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PartitionOrder {
+    /// It ends, and stays off.
+    Stop,
+    /// It runs, however often it has ended.
+    Start,
+    /// It ends, and runs anew with what its root is then.
+    Replace,
 }
 
 /// One partition as the warden sees it.

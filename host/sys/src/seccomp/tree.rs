@@ -19,8 +19,8 @@ pub(super) type Alternative = Vec<Condition>;
 pub(super) enum CallRule {
     /// The same, whatever its arguments are.
     Always(Answer),
-    /// Allowed where one of these holds; what is not listed happens else.
-    When(Vec<Alternative>),
+    /// Allowed where one of these holds; this happens else, or what does where nothing is listed.
+    When(Vec<Alternative>, Option<Answer>),
 }
 
 /// A condition on an argument, 0 to 5.
@@ -93,7 +93,9 @@ fn ranges(default: Answer, rules: &BTreeMap<u32, CallRule>) -> Vec<(u32, CallRul
 fn tree(default: Answer, ranges: &[(u32, CallRule)]) -> Result<Vec<sock_filter>, String> {
     let (from, below, above) = match ranges {
         [(_, CallRule::Always(what))] => return Ok(vec![answer(*what)]),
-        [(_, CallRule::When(alternatives))] => return when(default, alternatives),
+        [(_, CallRule::When(alternatives, otherwise))] => {
+            return when(otherwise.unwrap_or(default), alternatives);
+        }
         _ => match ranges.split_at(ranges.len() / 2) {
             (below, above @ [(from, _), ..]) => (*from, tree(default, below)?, tree(default, above)?),
             _ => return Err("no number has a rule".into()),
@@ -109,7 +111,7 @@ fn tree(default: Answer, ranges: &[(u32, CallRule)]) -> Result<Vec<sock_filter>,
 }
 
 /// What answers by the arguments.
-fn when(default: Answer, alternatives: &[Alternative]) -> Result<Vec<sock_filter>, String> {
+fn when(otherwise: Answer, alternatives: &[Alternative]) -> Result<Vec<sock_filter>, String> {
     let mut all = Vec::new();
     for alternative in alternatives {
         let tests: Vec<_> = alternative.iter().flat_map(test).collect();
@@ -126,7 +128,7 @@ fn when(default: Answer, alternatives: &[Alternative]) -> Result<Vec<sock_filter
         }
         all.push(answer(libc::SECCOMP_RET_ALLOW));
     }
-    all.push(answer(default));
+    all.push(answer(otherwise));
     Ok(all)
 }
 
