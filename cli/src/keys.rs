@@ -61,10 +61,8 @@ const AUDITORS_KEY: &str = "auditor/auditor.key";
 
 const ALL: &str = "make the whole site anew: levee enrol all SITE --force";
 const SERVER: &str = "make the server's keys anew: levee enrol server SITE --force";
-const TRUSTED_PATH: &str = "near its end, have another follow it (levee enrol rotate SITE trusted-path, then levee reload); else make the server's keys \
-     anew: levee enrol server SITE --force";
-const IKE: &str = "near its end, have another follow it (levee enrol rotate SITE ike, then levee reload); else make the server's keys anew: levee enrol \
-     server SITE --force";
+const TRUSTED_PATH: &str = "have another follow it: levee enrol rotate SITE trusted-path";
+const IKE: &str = "have another follow it: levee enrol rotate SITE ike";
 
 /// What there is beside: of several servers, and of a second tunnel.
 const OTHERS: [(&str, &str); 6] = [
@@ -610,7 +608,7 @@ mod tests {
         let told = |found: &Findings| found.ending.join("\n");
         assert!(far.ending.is_empty(), "{far:?}");
         assert!(
-            told(&near).contains("server/chain.pem is good for 60 days more; make the server's"),
+            told(&near).contains("server/chain.pem is good for 60 days more; have another follow it"),
             "{near:?}"
         );
         assert!(told(&over).contains("server/chain.pem: it was good until"), "{over:?}");

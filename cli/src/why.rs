@@ -130,6 +130,7 @@ impl Matrix {
             output::json(&rows)?;
         } else {
             output::print(&table(&rows))?;
+            output::said("by the site file alone: `levee why` asks the server that runs here, too\n")?;
         }
         Ok(ExitCode::SUCCESS)
     }

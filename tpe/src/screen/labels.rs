@@ -104,8 +104,15 @@ impl Offer {
         LabelName::new(&text).ok()
     }
 
-    /// The labels whose names have every word that was typed in them, in any case.
+    /// The labels whose names have every word that was typed in them, in any case. Where not all are listed, who types two slashes means one
+    /// label, and the highest, which has every word, is not it.
     pub fn matching(&self, typed: &str) -> Vec<LabelName> {
+        if self.lattice.is_some() && typed.contains("//") {
+            let text: String = typed.chars().filter(|character| !character.is_whitespace()).collect();
+            let text = text.to_ascii_uppercase();
+            let same = |label: &&LabelName| parts(&label.as_str().to_ascii_uppercase()) == parts(&text);
+            return self.labels.iter().filter(same).cloned().collect();
+        }
         let words: Vec<String> = typed
             .split([' ', ',', '/'])
             .filter(|word| !word.is_empty())
@@ -339,5 +346,14 @@ mod tests {
         assert_eq!(found("x"), Vec::<String>::new());
         assert_eq!(offer.typed("secret // nato, med").unwrap().as_str(), "secret//nato,med");
         assert_eq!(offer.typed("a b\u{1b}"), None);
+        let offer =
+            Offer { lattice: Some(Lattice::default()), ..self::offer(&["LOW", "TOP//ALPHA,GOLF,MIKE"]) };
+        let found = |typed| offer.matching(typed).iter().map(|label| label.to_string()).collect::<Vec<_>>();
+        assert!(
+            found("top//golf,alpha").is_empty() && found("\u{1b}top//golf").is_empty(),
+            "not the highest"
+        );
+        assert_eq!(found("top//mike,golf,alpha"), ["TOP//ALPHA,GOLF,MIKE"]);
+        assert_eq!(found("top golf"), ["TOP//ALPHA,GOLF,MIKE"]);
     }
 }
