@@ -105,12 +105,13 @@ impl Enroller<'_> {
         let mut files = self.open(&self.state.join("server"))?;
         files.private("tls.key", &tls)?;
         files.private("ike.key", &ike)?;
-        if kept.is_none() {
+        if let Some(audit) = kept {
+            // Encrypted from now on as the others are.
+            files.private("audit.key", &audit)?;
+        } else {
             let audit = pki::key(facts.keys)?;
             files.private("audit.key", &audit)?;
             files.public("audit.pub", &audit.public_key_pem())?;
-        } else if !self.force {
-            return Err(EnrolError::Exists(self.state.join("server/audit.key")));
         }
         files.all(certificates)?;
         let mut written = files.written;

@@ -291,9 +291,12 @@ fn a_server_that_is_enrolled_anew_keeps_the_key_that_signed_its_log() {
     let after = ["audit.key", "audit.pub", "tls.key", "ike.key"].map(read);
     assert_eq!(after[..2], before[..2], "what it has signed is checked by it");
     assert!(after[2] != before[2] && after[3] != before[3]);
+    // It is encrypted from then on, where the others are.
+    enroller.passphrase = Some(Passphrase::new(b"of the server".to_vec()));
+    enroller.server(&facts()).unwrap();
+    assert!(read("audit.key").contains("ENCRYPTED") && read("audit.pub") == before[1]);
     // One that is no key is replaced; one that another passphrase opens may be of use yet.
     std::fs::write(directory.path().join("server/audit.key"), "no key").unwrap();
-    enroller.passphrase = Some(Passphrase::new(b"of the server".to_vec()));
     enroller.server(&facts()).unwrap();
     assert_ne!(read("audit.pub"), before[1]);
     let sealed = read("audit.key");
