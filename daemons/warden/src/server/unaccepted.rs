@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// The machine is looked at no more often; and every five seconds at least, since the warden turns then.
 const EVERY: Duration = Duration::from_secs(1);
+/// So long what has been ended has to give its memory back before somebody else is.
+const GIVES_BACK: Duration = Duration::from_secs(5);
 /// Who has fewer connections waiting is let be: by Linux' own bounds they hold less than half a GiB.
 const MOST: u64 = 1_024;
 
@@ -79,6 +81,7 @@ impl Server {
         let all = labels.chain(inits.map(|(at, init)| (init, Whose::Partition(at))));
         let most = all.map(|(init, whose)| (waiting(init), whose)).max_by_key(|(waits, _)| *waits);
         let Some((waits, whose)) = most.filter(|(waits, _)| *waits >= MOST) else { return };
+        self.unaccepted.due = Instant::now() + GIVES_BACK;
         let how =
             format!("{waits} connections waited there that nobody accepted, in memory that no limit counts");
         match whose {
