@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use levee_policy::audit::{
@@ -12,12 +12,11 @@ use levee_policy::audit::{
 };
 use levee_policy::site::Curve;
 use levee_policy::{HostName, LabelName, PpkId, UserName};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::enrol::files::{self, Mode};
 use crate::enrol::pki;
 use crate::enrolment::asked as passphrase_of;
+use crate::instants::{instant, since};
 use crate::operator;
 use crate::output::{self, Paint, shown};
 
@@ -494,24 +493,6 @@ impl Show {
     }
 }
 
-/// RFC 3339 with milliseconds, always as wide.
-fn instant(milliseconds: u64) -> String {
-    let Ok(time) = OffsetDateTime::from_unix_timestamp_nanos(i128::from(milliseconds) * 1_000_000) else {
-        return milliseconds.to_string();
-    };
-    let (date, clock) = (time.date(), time.time());
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        clock.hour(),
-        clock.minute(),
-        clock.second(),
-        clock.millisecond()
-    )
-}
-
 fn one_line(record: &Record, paint: Paint) -> String {
     let time = instant(record.time);
     match &record.body {
@@ -536,28 +517,6 @@ fn one_line(record: &Record, paint: Paint) -> String {
                 + &shown(&format!(": {reason}"))
         }
     }
-}
-
-/// Milliseconds since 1970, of a time or a time ago.
-pub(crate) fn since(text: &str) -> Result<u64, String> {
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "s" => Some(1),
-        "m" => Some(60),
-        "h" => Some(3_600),
-        "d" => Some(86_400),
-        _ => None,
-    };
-    if let (Some(factor), Ok(number)) = (factor, number.parse::<u64>()) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|e| e.to_string())?;
-        let then = now.saturating_sub(Duration::from_secs(number.saturating_mul(factor)));
-        return u64::try_from(then.as_millis()).map_err(|e| e.to_string());
-    }
-    let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
-        "write a time ago such as 90s, 10m, 2h, 7d, or a time such as 2026-01-31T12:00:00Z".to_owned()
-    })?;
-    u64::try_from(time.unix_timestamp_nanos() / 1_000_000).map_err(|_| "before 1970".to_owned())
 }
 
 #[cfg(test)]

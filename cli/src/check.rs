@@ -298,7 +298,7 @@ impl Forms {
 }
 
 /// Services whose program is not on this host, which need not be the server.
-fn missing_programs(site: &Site) -> Vec<String> {
+pub fn missing_programs(site: &Site) -> Vec<String> {
     let path = |program: &Program| match program {
         Program::Nginx => "/usr/sbin/nginx".to_owned(),
         Program::Command(words) => words.first().cloned().unwrap_or_default(),

@@ -33,7 +33,7 @@ pub struct Ledger {
     roles: Vec<RoleCost>,
     labels: BTreeMap<String, LabelCost>,
     sessions: Vec<SessionCost>,
-    /// When the prices were measured by which sessions' costs are predicted, in seconds since 1970.
+    /// When the prices were measured by which sessions' costs are predicted, in milliseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     prices_measured: Option<u64>,
     audit_records: u64,

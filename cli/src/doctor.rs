@@ -1,5 +1,7 @@
 //! `levee doctor`: what this host has and lacks, found out by trying it, each lack with its remedy.
 
+mod tables;
+
 use std::borrow::Cow;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -239,9 +241,17 @@ const TRIALS: &[Trial] = &[
         what: "room for datagrams in pieces",
         root: false,
         needed: false,
-        try_it: pieces,
+        try_it: tables::pieces,
         remedy: "set net.ipv4.ipfrag_time and net.ipv6.ip6frag_time to 3 and net.ipv4.ipfrag_high_thresh and net.ipv6.ip6frag_high_thresh to 67108864 \
                  (sysctl), if workstations may come by paths that take less than 1,500 octets",
+    },
+    Trial {
+        what: "descriptors waited for by epoll",
+        root: false,
+        needed: false,
+        try_it: tables::watches,
+        remedy: "set fs.epoll.max_user_watches to 65536 (sysctl), or more where a service has more connections: by as many a label holds up a processor, \
+                 200,000 did for 80 ms",
     },
     Trial { what: "nft", root: false, needed: true, try_it: || program("nft"), remedy: "install nftables" },
     Trial {
@@ -386,30 +396,6 @@ fn pools(site: &Site) -> Vec<Finding> {
         Finding { what: pool.what.into(), state, detail, remedy }
     };
     pools.into_iter().map(finding).collect()
-}
-
-/// The host's own table of datagrams of which pieces have not come. A stranger fills it with first pieces alone, 2,500 octets of it each.
-fn pieces() -> Result<String, String> {
-    let number = |path: &str| -> Result<u64, String> {
-        let text = fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
-        text.trim().parse().map_err(|e| format!("{path}: {e}"))
-    };
-    let mut all = Vec::new();
-    for (version, table) in [("IPv4", "ipv4/ipfrag"), ("IPv6", "ipv6/ip6frag")] {
-        let setting = |name: &str| format!("/proc/sys/net/{table}_{name}");
-        if !Path::new(&setting("time")).exists() {
-            continue;
-        }
-        let (room, seconds) = (number(&setting("high_thresh"))?, number(&setting("time"))?);
-        let rate = room / 2_500 / seconds.max(1);
-        all.push((
-            rate,
-            format!("{version}: {} MiB for {seconds} s each, which {rate} a second fill", room >> 20),
-        ));
-    }
-    let said: Vec<&str> = all.iter().map(|(_, said)| said.as_str()).collect();
-    let said = said.join("; ");
-    if all.iter().any(|(rate, _)| *rate < 5_000) { Err(said) } else { Ok(said) }
 }
 
 /// Whether compartments get SELinux levels, for root: a type that the policy lacks has no context.
@@ -662,7 +648,6 @@ fn program(name: &str) -> Result<String, String> {
         .ok_or_else(|| "not found".to_owned())
 }
 
-/// What the form `machine` of a label needs, where packages put it.
 /// What a host with KVM is told.
 const KVM: &str = "/dev/kvm is there: write processor = \"kvm\" in [isolation] for labels far apart";
 

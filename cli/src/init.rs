@@ -120,7 +120,11 @@ impl Init {
         let categories = "Categories, such as MED,NATO";
         // They are not asked for where everything else is given.
         let given = if asks || !self.categories.is_empty() { self.categories } else { vec![NONE.to_owned()] };
-        let categories = listed(given, categories, NONE, |said| vocabulary(&levels, &some(said.to_vec())))?;
+        let fit = |said: &[String]| match said.iter().find(|one| levels.contains(one)) {
+            Some(level) => Err(format!("`{}` is a level; name the category otherwise", output::shown(level))),
+            None => vocabulary(&levels, &some(said.to_vec())),
+        };
+        let categories = listed(given, categories, NONE, fit)?;
         Ok(Answers {
             categories: some(categories),
             levels,
@@ -254,8 +258,10 @@ fn listed(
 ) -> Result<Vec<String>, String> {
     let given = if given.is_empty() { None } else { Some(given.join(",")) };
     asked(given, question, Some(default), |said| {
-        let items = said.split(',').map(str::trim).filter(|item| !item.is_empty());
-        let items: Vec<String> = items.map(str::to_owned).collect();
+        let items: Vec<String> = said.split(',').map(|item| item.trim().to_owned()).collect();
+        if items.iter().any(String::is_empty) {
+            return Err(format!("`{}` has nothing before or behind a comma", output::shown(said)));
+        }
         fit(&items).map(|()| items)
     })
 }
@@ -451,6 +457,33 @@ mod tests {
             state: None,
         };
         assert!(init.write().unwrap_err().contains("a DNS name is asked for"));
+    }
+
+    #[test]
+    fn a_list_with_nothing_between_two_commas_and_a_category_that_is_a_level_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("site.toml");
+        let list = |items: &str| items.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let init = |levels: &str, categories: &str| {
+            let all = Init {
+                file: file.clone(),
+                name: Some("quay".into()),
+                server: Some("mls.quay.example".into()),
+                address: Some("192.0.2.1".parse().unwrap()),
+                levels: list(levels),
+                categories: list(categories),
+                people: vec!["ada".into()],
+                workstations: vec!["ws1".into()],
+                enrol: false,
+                state: None,
+            };
+            all.write()
+        };
+        for levels in ["LOW,,HIGH", "LOW,HIGH,", ",LOW", "LOW, ,HIGH"] {
+            assert!(init(levels, "none").unwrap_err().contains("before or behind a comma"), "{levels}");
+        }
+        assert!(init("LOW,HIGH", "MED,HIGH").unwrap_err().starts_with("`HIGH` is a level"));
+        init("LOW, HIGH", "MED").unwrap();
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `levee log`: what the processes of a label said, or levee's own.
 
+use crate::instants::{is_instant, since};
 use crate::operator::Which;
 use crate::output;
 use crate::pin::Pin;
@@ -27,8 +28,10 @@ pub struct Log {
     /// The label [default: levee's own standing processes]
     label: Option<LabelName>,
     /// The site's state directory [default: that of the server that runs here, or else the only one below /var/lib/levee]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "run")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    which: Which,
     /// Go on with what is said from now on
     #[arg(long)]
     follow: bool,
@@ -40,8 +43,8 @@ pub struct Log {
 /// A line of a log.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Line<'a> {
-    /// The instant, as the log has it.
-    time: Option<&'a str>,
+    /// When, in milliseconds since 1970.
+    time: Option<u64>,
     /// Who said it.
     source: Option<&'a str>,
     text: &'a str,
@@ -49,26 +52,14 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn read(line: &'a str) -> Self {
-        let parts = line.split_once(' ').filter(|(time, _)| is_instant(time));
+        let instant = |(time, rest)| Some((is_instant(time).then(|| since(time).ok()).flatten()?, rest));
+        let parts = line.split_once(' ').and_then(instant);
         let Some((time, rest)) = parts else { return Self { time: None, source: None, text: line } };
         match rest.split_once(": ") {
             Some((source, text)) => Self { time: Some(time), source: Some(source), text },
             None => Self { time: Some(time), source: None, text: rest },
         }
     }
-}
-
-/// Whether a word is an instant as logs have it: `2026-01-31T12:00:00.000Z`.
-fn is_instant(word: &str) -> bool {
-    let form = |(at, byte): (usize, u8)| match at {
-        4 | 7 => byte == b'-',
-        10 => byte == b'T',
-        13 | 16 => byte == b':',
-        19 => byte == b'.',
-        23 => byte == b'Z',
-        _ => byte.is_ascii_digit(),
-    };
-    word.len() == 24 && word.bytes().enumerate().all(form)
 }
 
 impl Log {
@@ -78,7 +69,7 @@ impl Log {
     }
 
     fn show(&self) -> Result<ExitCode, String> {
-        let directory = typed(directory(self.state.clone(), self.label.as_ref())?, self.label.as_ref());
+        let directory = typed(self.directory()?, self.label.as_ref());
         let shown = read(&directory).map_err(|e| match e.kind() {
             ErrorKind::NotFound => nothing(&directory, self.label.as_ref()),
             ErrorKind::PermissionDenied => ROOT.to_owned(),
@@ -103,6 +94,18 @@ impl Log {
                 return Ok(ExitCode::SUCCESS);
             }
         }
+    }
+
+    /// Where it is: of the state named, or of the server that runs in the directory named, or of the one that is meant.
+    fn directory(&self) -> Result<PathBuf, String> {
+        let named = self.which.run.as_ref().map(|run| {
+            crate::running::must_be_root().map_err(|_| ROOT.to_owned())?;
+            let nothing =
+                || format!("no server runs in {}; --state names its state directory", run.display());
+            self.which.state().ok_or_else(nothing)
+        });
+        let state = named.transpose()?.or_else(|| self.state.clone());
+        directory(state, self.label.as_ref())
     }
 
     /// Lines as they are printed.
@@ -307,13 +310,19 @@ mod tests {
     #[test]
     fn a_line_is_an_instant_who_said_it_and_what_was_said() {
         let line = |time, source, text| Line { time, source, text };
-        let instant = "2026-01-31T12:00:00.000Z";
+        let instant = 1_769_860_800_007;
         assert_eq!(
-            Line::read("2026-01-31T12:00:00.000Z service web: GET /: 200"),
+            Line::read("2026-01-31T12:00:00.007Z service web: GET /: 200"),
             line(Some(instant), Some("service web"), "GET /: 200")
         );
-        assert_eq!(Line::read("2026-01-31T12:00:00.000Z word"), line(Some(instant), None, "word"));
-        for whole in ["", "word word: x", "2026-01-31T12:00:00Z web: x"] {
+        assert_eq!(Line::read("2026-01-31T12:00:00.007Z word"), line(Some(instant), None, "word"));
+        for whole in [
+            "",
+            "word word: x",
+            "2026-01-31T12:00:00Z web: x",
+            "2026-02-31T12:00:00.000Z web: x",
+            "90s web: x",
+        ] {
             assert_eq!(Line::read(whole), line(None, None, whole));
         }
     }

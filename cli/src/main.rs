@@ -8,8 +8,10 @@
 mod access;
 mod audit;
 mod beside;
+mod bundle;
 mod check;
 mod cost;
+mod counters;
 mod doctor;
 mod enrol;
 mod enrolment;
@@ -17,6 +19,7 @@ mod enter;
 mod explain;
 mod guards;
 mod init;
+mod instants;
 mod interfaces;
 mod keys;
 mod lab;

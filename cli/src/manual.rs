@@ -64,7 +64,7 @@ const LEVEE: [Section; 6] = [
             (
                 "instants",
                 "In text RFC 3339 in UTC with milliseconds, 24 signs: 2026-01-31T12:00:00.000Z. In JSON milliseconds since \
-                 1970-01-01 UTC; lines of `levee log` have them there as in text. Certificates end on a day: 2026-01-31.",
+                 1970-01-01 UTC. Certificates end on a day: 2026-01-31.",
             ),
             (
                 "units",

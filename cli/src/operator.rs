@@ -38,7 +38,9 @@ impl Which {
     /// Its run directory.
     pub fn run(&self) -> Result<PathBuf, String> {
         // A workstation's part has no such socket.
-        self.run.clone().map_or_else(|| crate::running::only_server(Path::new("/run/levee"), CONTROL), Ok)
+        self.run
+            .clone()
+            .map_or_else(|| crate::running::only_server(Path::new(crate::site::RUNS), CONTROL), Ok)
     }
 
     /// Its state directory, where one server runs, for root, who alone may look into it.

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
+use levee_ipc::steers;
 use serde::Serialize;
 use serde_json::json;
 
@@ -53,16 +54,6 @@ pub fn shown(text: &str) -> String {
             char => char,
         })
         .collect()
-}
-
-/// A control character, one that shows text in another order than it stands, ends a line, or is not seen (Unicode's Bidi_Control, its
-/// format characters, and letters that are blank).
-fn steers(char: char) -> bool {
-    char.is_control()
-        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
-        || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
-        || matches!(char, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}')
-        || matches!(char, '\u{e0000}'..='\u{e007f}')
 }
 
 /// Microseconds as JSON has every time: in milliseconds.

@@ -42,7 +42,7 @@ enum Command {
         #[command(flatten)]
         which: audit::Which,
         /// Only from then on: a time ago such as 90s, 10m, 2h, 7d, or a time such as 2026-01-31T12:00:00Z
-        #[arg(long, value_name = "TIME", value_parser = audit::since)]
+        #[arg(long, value_name = "TIME", value_parser = crate::instants::since)]
         since: Option<u64>,
         /// Print each record as JSON
         #[arg(long)]

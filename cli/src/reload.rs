@@ -4,14 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use rcgen::{KeyPair, PublicKeyData as _};
 use rustix::process::Signal;
 use time::OffsetDateTime;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
-use zeroize::Zeroizing;
 
+use crate::bundle;
 use crate::output::{self, count};
 use crate::running::{self, Running};
 
@@ -35,7 +34,7 @@ impl Reload {
             running::must_be_root()?;
             let run = self.run.map_or_else(running::only_run, Ok)?;
             let running = Running::of(&run)?;
-            let bundle = running.config.is_dir();
+            let is_bundle = running.config.is_dir();
             let keys = running.new_keys(&run);
             let rotated = running.has_rotated();
             let changed = running.is_changed(&run);
@@ -44,14 +43,20 @@ impl Reload {
                 eprintln!("levee: warning: {}", output::shown(&running.not_read()));
             }
             let servers = running.list.with_file_name("federation-ca.crl");
-            let of_servers = (!bundle && servers.exists()).then(|| told(&servers)).transpose()?;
+            let of_servers = (!is_bundle && servers.exists()).then(|| told(&servers)).transpose()?;
             // Nobody need have been revoked: then there is no list.
             let read = if running.list.exists() { told(&running.list)? } else { String::new() };
-            let nothing = read.is_empty() && of_servers.is_none() && keys.is_empty() && !rotated && !bundle;
-            let gateway = bundle && running.config.join("gateway.toml").exists();
-            if gateway {
-                is_whole(&running.config)?;
-            }
+            let nothing =
+                read.is_empty() && of_servers.is_none() && keys.is_empty() && !rotated && !is_bundle;
+            let gateway = is_bundle && running.config.join("gateway.toml").exists();
+            let whole = match (is_bundle, gateway) {
+                (_, true) => bundle::of_a_gateway(&running.config),
+                (true, false) => bundle::of_a_workstation(&running.config),
+                (false, false) => Ok(()),
+            };
+            whole.map_err(|why| {
+                format!("{why}; nothing is read anew, and what runs goes on with what it has")
+            })?;
             let read = read + of_servers.as_deref().unwrap_or_default();
             running::signal(&run, Signal::USR1)?;
             output::said(&read)?;
@@ -64,7 +69,7 @@ impl Reload {
                     path.display()
                 ))?;
             }
-            if bundle {
+            if is_bundle {
                 let path = running.config.display();
                 let when = if gateway { "from now on" } else { "as soon as nobody is signed on" };
                 output::said(&format!(
@@ -84,32 +89,6 @@ fn nothing_new(list: &Path, changed: bool) -> String {
         "{else_} is new: no key is newer than the start, and no certificate has been revoked (there is no {})\n",
         list.display()
     )
-}
-
-/// Whether a gateway's bundle has what its end of the second tunnel begins with, and the key is that of the certificate: without it the gateway
-/// would end, or have no tunnel any more, as where half of a bundle has been copied.
-fn is_whole(bundle: &Path) -> Result<(), String> {
-    let read = |file: &str| {
-        let path = bundle.join("layer").join(file);
-        let text = fs::read_to_string(&path).map(Zeroizing::new);
-        text.map_err(|e| format!("{}: {e}", path.display()))
-    };
-    let spki = |pem: &str| {
-        let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
-        pem.parse_x509().ok().map(|certificate| certificate.public_key().raw.to_vec())
-    };
-    let whole = || {
-        let (chain, authority, key) = (read("chain.pem")?, read("authority.pem")?, read("layer.key")?);
-        let key = KeyPair::from_pem(&key).ok().map(|key| key.subject_public_key_info());
-        let fits = key.is_some() && key == spki(&chain) && spki(&authority).is_some();
-        let place = bundle.join("layer");
-        fits.then_some(()).ok_or_else(|| {
-            format!("{}: its layer.key, chain.pem and authority.pem are not of one bundle", place.display())
-        })
-    };
-    whole().map_err(|why: String| {
-        format!("{why}: nothing is read anew, and the gateway goes on with what it has: copy its bundle there again")
-    })
 }
 
 /// What a revocation list says, or why it says nothing.
@@ -136,31 +115,6 @@ fn told(path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_gateways_bundle_that_is_half_copied_is_not_read_anew() {
-        let place = tempfile::tempdir().unwrap();
-        let (layer, keys) = (place.path().join("layer"), [(); 2].map(|()| KeyPair::generate().unwrap()));
-        fs::create_dir(&layer).unwrap();
-        let write = |file: &str, what: &str| fs::write(layer.join(file), what).unwrap();
-        let chain = rcgen::CertificateParams::default().self_signed(&keys[0]).unwrap().pem();
-        write("chain.pem", &chain);
-        write("layer.key", &keys[0].serialize_pem());
-        assert!(is_whole(place.path()).unwrap_err().contains("authority.pem: No such file"));
-        write("authority.pem", &chain);
-        is_whole(place.path()).unwrap();
-        for (file, half) in
-            [("layer.key", &*keys[1].serialize_pem()), ("layer.key", ""), ("chain.pem", &chain[..200])]
-        {
-            write(file, half);
-            let said = is_whole(place.path()).unwrap_err();
-            assert!(
-                said.contains("not of one bundle") && said.contains("goes on with what it has"),
-                "{said}"
-            );
-            write("layer.key", &keys[0].serialize_pem());
-        }
-    }
 
     #[test]
     fn where_there_is_no_list_that_is_no_fault_and_nobody_is_told_to_revoke() {

@@ -12,7 +12,7 @@ const NOTHING: &str =
 
 /// The run directory that is meant when none is given: the only one with a lock.
 pub fn only_run() -> Result<PathBuf, String> {
-    only_with(Path::new("/run/levee"), "lock")
+    only_with(Path::new(crate::site::RUNS), "lock")
 }
 
 /// The only run directory below `runs` that has this file.

@@ -57,6 +57,9 @@ pub fn named(remedy: &str, path: &Path) -> String {
     words.join(" ")
 }
 
+/// What runs here, a directory for each.
+pub const RUNS: &str = "/run/levee";
+
 /// Sites' state, a directory for each.
 pub const STATES: &str = "/var/lib/levee";
 

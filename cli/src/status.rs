@@ -6,9 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 
-use levee_esp::DropReason;
 use levee_ipc::operator::{FederationStatus, InForce, ServerStatus, SessionStatus};
-use levee_ipc::vault::{Carriage, Cipher, Report, SaReport};
+use levee_ipc::vault::{Carriage, Cipher, SaReport};
 use levee_ipc::warden::{CompartmentStatus, PartitionStatus};
 use levee_policy::site::{Mode, Placed};
 use levee_policy::{LabelName, RangeName, UserName};
@@ -437,42 +436,6 @@ fn alarms(status: &ServerStatus) -> String {
     all.iter().map(|alarm| format!("ALARM: {alarm}\n")).collect()
 }
 
-/// Every counter that has counted something: one that stands at zero has nothing to say.
-fn counters(status: &ServerStatus) -> Vec<Vec<String>> {
-    let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
-        (counters.iter())
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| {
-                vec![of.to_owned(), name.clone(), count.to_string(), meaning(name).to_owned()]
-            })
-            .collect()
-    };
-    let mut rows = counted("sessiond", &status.counters);
-    rows.extend(counted("outside", &status.steering));
-    for compartment in &status.compartments {
-        rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters));
-    }
-    for (label, report) in &status.vaults {
-        rows.extend(counted(&format!("vault {label}"), &report.counters));
-    }
-    rows
-}
-
-/// What a vault's counter means; the others' names say so themselves.
-fn meaning(name: &str) -> &'static str {
-    match name {
-        "packets-in" => "Inner packets that came and were passed on.",
-        "bytes-in" => "Their octets.",
-        "packets-out" => "Inner packets that were sent.",
-        "bytes-out" => "Their octets.",
-        Report::DISAGREED => "Packets that redundant stacks made of one differently: an alarm.",
-        name => {
-            let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
-            reason.map_or("", |reason| reason.meaning())
-        }
-    }
-}
-
 /// Whom an operator has disabled, where there is anybody.
 fn disabled(people: &[UserName]) -> String {
     let names: Vec<&str> = people.iter().map(UserName::as_str).collect();
@@ -553,7 +516,7 @@ fn render(status: &ServerStatus, site_file: Option<&SiteFile>) -> String {
         out.push_str(&format!("\npartitions\n{}", partitions(&status.partitions)));
     }
     out.push_str(&format!("\nsecurity associations\n{}", table(&heading, sas.collect())));
-    let rows = counters(status);
+    let rows = crate::counters::rows(status);
     out.push_str(&format!("\ncounters\n{}", table(&["OF", "WHAT", "COUNT", "MEANS"], rows)));
     out
 }
@@ -574,6 +537,7 @@ fn suite(sa: &SaReport) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use levee_ipc::vault::Report;
     use levee_ipc::warden::IsolationForm;
     use levee_policy::site::Placed;
     use levee_session::SessionId;

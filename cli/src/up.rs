@@ -90,6 +90,15 @@ enum What {
 }
 
 impl What {
+    /// Whether its bundle is.
+    fn is_whole(self, bundle: &Path) -> Result<(), String> {
+        match self {
+            Self::Server => Ok(()),
+            Self::Workstation => crate::bundle::of_a_workstation(bundle),
+            Self::Gateway => crate::bundle::of_a_gateway(bundle),
+        }
+    }
+
     /// The file of its bundle, and what its name ends in; a server has none, and is called as the site is.
     fn bundle(self) -> Option<(&'static str, &'static str)> {
         match self {
@@ -285,7 +294,7 @@ impl Up {
         let absolute =
             |path: PathBuf| std::path::absolute(&path).map_err(|e| format!("{}: {e}", path.display()));
         let state = absolute(self.state.unwrap_or_else(|| crate::site::state_of(&name)))?;
-        let run = absolute(self.run.unwrap_or_else(|| Path::new("/run/levee").join(&name)))?;
+        let run = absolute(self.run.unwrap_or_else(|| Path::new(crate::site::RUNS).join(&name)))?;
         if let Ok(running) = Running::of(&run) {
             return Err(runs_already(&name, &running, &run));
         }
@@ -315,6 +324,7 @@ impl Up {
             let digest = ring::digest::digest(&ring::digest::SHA256, &both);
             warden.args(["--checked", &levee_policy::audit::hex(digest.as_ref())]);
         }
+        what.is_whole(&self.config)?;
         let keys = if is_server { state.join("server") } else { self.config.clone() };
         let passphrase = passphrase(self.passphrase_file.as_deref(), &keys)?;
         if passphrase.is_some() {
@@ -445,7 +455,7 @@ impl Plan {
             let programs = crate::programs::directory()?;
             let mut plan = Command::new(programs.join("levee-plan"));
             plan.arg(&self.label).arg("--server").arg(&self.site).arg("--state").arg(&state);
-            plan.arg("--run").arg(Path::new("/run/levee").join(&name)).arg("--programs").arg(&programs);
+            plan.arg("--run").arg(Path::new(crate::site::RUNS).join(&name)).arg("--programs").arg(&programs);
             let planned = plan.stderr(Stdio::piped()).output().map_err(|e| format!("levee-plan: {e}"))?;
             if !planned.status.success() {
                 return Err(String::from_utf8_lossy(&planned.stderr).trim_end().to_owned());
@@ -505,6 +515,9 @@ fn may_serve(
         {
             let named = state != crate::site::state_of(site.name().as_str());
             return Err(crate::keys::none_yet(file, state, named));
+        }
+        for missing in crate::check::missing_programs(&site) {
+            eprintln!("levee: warning: {}", crate::output::shown(&missing));
         }
         warn_of_pools(&site, file);
     }

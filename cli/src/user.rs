@@ -201,7 +201,7 @@ impl Password {
 impl Args {
     /// Has the running server record the change; one that does not run does so when it starts.
     fn record(&self, site: &Site, name: &UserName) -> Result<&'static str, String> {
-        let run = self.run.clone().unwrap_or_else(|| Path::new("/run/levee").join(site.name().as_str()));
+        let run = self.run.clone().unwrap_or_else(|| Path::new(crate::site::RUNS).join(site.name().as_str()));
         let which = Which { run: Some(run) };
         if !which.runs() {
             return Ok("");

@@ -1,10 +1,11 @@
-//! `levee why` and `levee matrix`: what the site file lets whom do; the first also says what a running server does not let them.
+//! `levee why` and `levee matrix`: what the site file lets whom do, and what of it a running server does not let them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use levee_ipc::operator::ServerStatus;
-use levee_policy::site::Reach;
+use levee_policy::site::{Posture, Reach};
 use levee_policy::{HostName, Label, LabelName, Site, UserName, nearest};
 use serde::Serialize;
 
@@ -38,6 +39,9 @@ pub struct Why {
 }
 
 /// Print who may have sessions where, and at which labels
+///
+/// By the site file; without SITE, and asked by root, also by the server that runs here: whom an operator has disabled, whose
+/// certificates are revoked, and what a posture lets nobody do.
 #[derive(Debug, clap::Args)]
 pub struct Matrix {
     /// The site file [default: that of the server that runs here, or else /etc/levee/site.toml]
@@ -81,8 +85,43 @@ struct Row {
     host: HostName,
     /// Clearance and accreditation together; `None` where they share no label.
     range: Option<String>,
-    /// Every label of it at which something can be reached; `None` where there are too many to list.
+    /// Every label of it at which something can be reached, and which a running server lets them have; `None` where there are too many to list.
     labels: Option<Vec<LabelName>>,
+    /// What of it a running server does not let them have, and why.
+    held: Vec<String>,
+}
+
+/// What a running server goes by beside its site file.
+struct Server {
+    status: ServerStatus,
+    /// Workstations whose certificates are revoked.
+    revoked: Vec<HostName>,
+}
+
+impl Server {
+    /// The one that runs here, where nobody has named a site file and root asks.
+    fn asked(named: Option<&PathBuf>, site: &Site) -> Result<Option<Self>, String> {
+        let which = Which { run: None };
+        if named.is_some() || !rustix::process::geteuid().is_root() || !which.runs() {
+            return Ok(None);
+        }
+        let state = which.state();
+        let is_revoked = |host: &&HostName| state.as_ref().is_some_and(|state| keys::is_revoked(state, host));
+        let revoked = site.hosts().map(|host| host.name()).filter(is_revoked).cloned().collect();
+        Ok(Some(Self { status: which.status()?, revoked }))
+    }
+
+    /// The posture in force at this label, where it does not let them have a session.
+    fn refusing<'s>(
+        &self,
+        site: &'s Site,
+        label: &Label,
+        user: &UserName,
+        host: &HostName,
+    ) -> Option<&'s Posture> {
+        let posture = site.posture_at(label, self.status.postures.iter().map(|one| &one.what))?;
+        (!posture.admits(user, host)).then_some(posture)
+    }
 }
 
 impl Why {
@@ -99,10 +138,8 @@ impl Why {
             site.vocabulary().parse_typed(&self.label).map_err(|e| format!("{}: {}", e.what, e.remedy))?;
         let mut verdict = verdict(&site, user, host, &label)
             .ok_or_else(|| format!("{}: its name is too long", shown(&self.label)))?;
-        let which = Which { run: None };
-        if self.site.is_none() && rustix::process::geteuid().is_root() && which.runs() {
-            let revoked = which.state().is_some_and(|state| keys::is_revoked(&state, &verdict.host));
-            verdict.hold(&site, &label, &which.status()?, revoked);
+        if let Some(server) = Server::asked(self.site.as_ref(), &site)? {
+            verdict.hold(&site, &label, &server);
         }
         if self.json {
             output::json(&verdict)?;
@@ -125,12 +162,19 @@ impl Matrix {
         let user = self.user.as_deref().map(|name| named(name, "user", UserName::new, users)).transpose()?;
         let hosts = site.hosts().map(|host| host.name().as_str());
         let host = self.host.as_deref().map(|name| named(name, "host", HostName::new, hosts)).transpose()?;
-        let rows = rows(&site, user.as_ref(), host.as_ref());
+        let mut rows = rows(&site, user.as_ref(), host.as_ref());
+        let server = Server::asked(self.site.as_ref(), &site)?;
+        if let Some(server) = &server {
+            rows.iter_mut().for_each(|row| row.hold(&site, server));
+        }
         if self.json {
             output::json(&rows)?;
         } else {
             output::print(&table(&rows))?;
-            output::said("by the site file alone: `levee why` asks the server that runs here, too\n")?;
+            output::said(match server {
+                Some(_) => "by the site file and the server that runs here\n",
+                None => "by the site file alone: no running server was asked\n",
+            })?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -202,20 +246,19 @@ fn reached(site: &Site, user: &UserName, reach: &Reach) -> String {
 
 impl Verdict {
     /// Holds it against what a running server goes by beside its site file.
-    fn hold(&mut self, site: &Site, label: &Label, status: &ServerStatus, revoked: bool) {
+    fn hold(&mut self, site: &Site, label: &Label, server: &Server) {
         self.running = true;
         let Self { user, host, label: name, .. } = &*self;
-        let posture = site.posture_at(label, status.postures.iter().map(|one| &one.what));
-        let refused = posture.filter(|posture| !posture.admits(user, host));
+        let refused = server.refusing(site, label, user, host);
         let refused = refused
             .map(|posture| format!("posture `{}` {}", posture.name(), posture.refusal(user, host, name)));
-        let is_disabled = status.disabled.contains(user);
+        let is_disabled = server.status.disabled.contains(user);
         let all = [
-            (!is_disabled, format!("{user} is enabled"), format!("an operator has disabled {user}")),
+            (!is_disabled, format!("{user} is enabled"), disabled(user)),
             (
-                !revoked,
+                !server.revoked.contains(host),
                 format!("{host} has certificates that are believed"),
-                format!("{host}'s certificates are revoked"),
+                revoked(host),
             ),
             (refused.is_none(), "the posture in force lets them".to_owned(), refused.unwrap_or_default()),
         ];
@@ -244,6 +287,42 @@ impl Verdict {
     }
 }
 
+fn disabled(user: &UserName) -> String {
+    format!("an operator has disabled {user}")
+}
+
+fn revoked(host: &HostName) -> String {
+    format!("{host}'s certificates are revoked")
+}
+
+impl Row {
+    /// Holds it against what a running server goes by beside its site file.
+    fn hold(&mut self, site: &Site, server: &Server) {
+        let Self { user, host, labels, held, .. } = self;
+        if server.status.disabled.contains(user) {
+            held.push(disabled(user));
+        }
+        if server.revoked.contains(host) {
+            held.push(revoked(host));
+        }
+        if !held.is_empty() {
+            *labels = Some(Vec::new());
+            return;
+        }
+        let Some(labels) = labels else {
+            held.extend(
+                server.status.postures.iter().map(|one| format!("posture `{}` is in force", one.what.name())),
+            );
+            return;
+        };
+        let refusing = |name: &LabelName| server.refusing(site, &site.label(name)?, user, host);
+        let names: BTreeSet<&str> =
+            labels.iter().filter_map(refusing).map(|one| one.name().as_str()).collect();
+        held.extend(names.into_iter().map(|name| format!("posture `{name}` is in force")));
+        labels.retain(|name| refusing(name).is_none());
+    }
+}
+
 fn rows(site: &Site, user: Option<&UserName>, host: Option<&HostName>) -> Vec<Row> {
     let users = site.users().map(|one| one.name()).filter(|name| user.is_none_or(|user| user == *name));
     let pairs = users.flat_map(|user| {
@@ -253,7 +332,7 @@ fn rows(site: &Site, user: Option<&UserName>, host: Option<&HostName>) -> Vec<Ro
     let row = |(user, host)| {
         let range = site.session_range(&user, &host).and_then(|range| site.vocabulary().print_range(&range));
         let labels = site.session_labels(&user, &host, MOST);
-        Row { user, host, range, labels }
+        Row { user, host, range, labels, held: Vec::new() }
     };
     pairs.map(row).collect()
 }
@@ -266,13 +345,15 @@ fn table(rows: &[Row]) -> String {
         let labels = match (&row.labels, &row.range) {
             (_, None) => "none".to_owned(),
             (None, Some(range)) => format!("{range} (more than {MOST} labels)"),
+            (Some(labels), _) if labels.is_empty() && !row.held.is_empty() => "none".to_owned(),
             (Some(labels), _) if labels.is_empty() => "none (nothing can be reached)".to_owned(),
             (Some(labels), Some(range)) if labels.len() > NAMED => {
                 format!("{range} ({} labels)", labels.len())
             }
             (Some(labels), _) => labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join("  "),
         };
-        [row.user.to_string(), row.host.to_string(), labels]
+        let held = if row.held.is_empty() { String::new() } else { format!(" ({})", row.held.join("; ")) };
+        [row.user.to_string(), row.host.to_string(), labels + &held]
     });
     let cells: Vec<[String; 3]> =
         std::iter::once(["USER", "HOST", "LABELS"].map(str::to_owned)).chain(cells).collect();
@@ -317,29 +398,40 @@ mod tests {
         ))
         .unwrap();
         let label = site.vocabulary().parse_typed("SECRET").unwrap();
-        let asked = |status: &ServerStatus, revoked| {
-            let (ada, ws1) = (UserName::new("ada").unwrap(), HostName::new("ws1").unwrap());
-            let mut verdict = verdict(&site, ada, ws1, &label).unwrap();
-            verdict.hold(&site, &label, status, revoked);
+        let (ada, ws1) = (UserName::new("ada").unwrap(), HostName::new("ws1").unwrap());
+        let asked = |server: &Server| {
+            let mut verdict = verdict(&site, ada.clone(), ws1.clone(), &label).unwrap();
+            verdict.hold(&site, &label, server);
             verdict
         };
-        let mut status = crate::status::tests::status();
-        assert!(asked(&status, false).granted);
-        let revoked = asked(&status, true);
+        let listed = |server: &Server| {
+            let mut row = rows(&site, Some(&ada), Some(&ws1)).remove(0);
+            row.hold(&site, server);
+            (row.labels.clone().unwrap().len(), table(&[row]).lines().nth(1).unwrap().to_owned())
+        };
+        let mut server = Server { status: crate::status::tests::status(), revoked: Vec::new() };
+        assert!(asked(&server).granted);
+        assert_eq!(listed(&server).0, 12, "{:?}", listed(&server));
+        server.revoked = vec![ws1.clone()];
+        let revoked = asked(&server);
         assert_eq!((revoked.granted, revoked.reason.as_str()), (false, "ws1's certificates are revoked"));
-        status.postures = vec![levee_ipc::operator::InForce {
+        assert_eq!(listed(&server), (0, "ada   ws1   none (ws1's certificates are revoked)".to_owned()));
+        server.revoked.clear();
+        server.status.postures = vec![levee_ipc::operator::InForce {
             what: levee_policy::site::Placed::everywhere("siege".parse().unwrap()),
             left_ms: None,
         }];
-        let barred = asked(&status, false);
+        let barred = asked(&server);
+        assert_eq!(listed(&server), (0, "ada   ws1   none (posture `siege` is in force)".to_owned()));
         assert!(
             !barred.granted && barred.reason.starts_with("posture `siege` does not let `ada`"),
             "{}",
             barred.reason
         );
         assert!(barred.reach.is_empty() && !barred.text().contains("site file alone"), "{}", barred.text());
-        status.disabled = vec!["ada".parse().unwrap()];
-        let disabled = asked(&status, false);
+        server.status.disabled = vec!["ada".parse().unwrap()];
+        let disabled = asked(&server);
+        assert_eq!(listed(&server), (0, "ada   ws1   none (an operator has disabled ada)".to_owned()));
         assert_eq!((disabled.granted, disabled.reason.as_str()), (false, "an operator has disabled ada"));
         assert!(disabled.text().contains("  no   ada is enabled\n"), "{}", disabled.text());
     }

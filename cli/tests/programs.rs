@@ -108,6 +108,24 @@ fn a_server_starts_with_the_programs_that_were_installed_and_with_no_other() {
     assert!(up(directory.path(), SITE).contains("levee-warden"));
 }
 
+/// Keys, each with a certificate of its own.
+fn keys(place: &Path, names: &[(&str, &str)]) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+    for (name, chain) in names {
+        fs::write(place.join(name), key.serialize_pem()).unwrap();
+        fs::set_permissions(place.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(place.join(chain), &certificate).unwrap();
+    }
+    fs::write(place.join("authority.pem"), &certificate).unwrap();
+}
+
+/// A workstation's bundle.
+fn bundle(place: &Path) {
+    keys(place, &[("device.key", "chain.pem"), ("ike.key", "ike-chain.pem")]);
+    fs::write(place.join("workstation.toml"), "site = \"harbour\"\n").unwrap();
+}
+
 #[test]
 fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() {
     let directory = installed();
@@ -117,12 +135,11 @@ fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() 
     for made in ["state/server/ppk", "run", "bundle"] {
         fs::create_dir_all(at(made)).unwrap();
     }
-    for made in ["state/server/tls.key", "state/server/ike.key", "state/server/ppk/ws1.key", "bundle/ike.key"]
-    {
+    for made in ["state/server/tls.key", "state/server/ike.key", "state/server/ppk/ws1.key"] {
         fs::write(at(made), "a key").unwrap();
         fs::set_permissions(at(made), fs::Permissions::from_mode(0o600)).unwrap();
     }
-    fs::write(at("bundle/workstation.toml"), "site = \"harbour\"\n").unwrap();
+    bundle(&place.path().join("bundle"));
     let (state, run) = (at("state"), at("run"));
     let server =
         || levee(directory.path(), &["up", &at("site.toml"), "--state", &state, "--run", &run, "--no-trial"]);
@@ -148,7 +165,7 @@ fn nothing_starts_by_keys_or_in_directories_that_somebody_but_root_can_change() 
     for (store, up) in [("state/layer", &server as &dyn Fn() -> String), ("bundle/layer", &workstation)] {
         let key = format!("{store}/layer.key");
         fs::create_dir(at(store)).unwrap();
-        fs::write(at(&key), "a key").unwrap();
+        keys(&place.path().join(store), &[("layer.key", "chain.pem")]);
         [store, &key].iter().for_each(|name| std::os::unix::fs::chown(at(name), second, None).unwrap());
         assert!(up().contains("levee-warden"), "{}", up());
         std::os::unix::fs::chown(at(&key), ill, None).unwrap();
@@ -226,7 +243,7 @@ fn a_workstation_starts_with_all_that_it_runs_and_without_what_servers_run() {
     let place = tempfile::tempdir().unwrap();
     let of = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
     fs::create_dir(of("workstation")).unwrap();
-    fs::write(of("workstation/workstation.toml"), "site = \"harbour\"\n").unwrap();
+    bundle(&place.path().join("workstation"));
     let (bundle, state, run) = (of("workstation"), of("state"), of("run"));
     let up = || {
         let arguments = ["up", "--workstation", &bundle, "--state", &state, "--run", &run, "--no-trial"];

@@ -17,6 +17,7 @@ mod services;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use command::{Agent, Fault, PasswordSource};
 use levee_ipc::client::RefusalKind;
+use levee_ipc::steers;
 use levee_ipc::tpe::{Answer, Command, Status};
 use levee_policy::site::Suites;
 use levee_policy::{LabelName, ProtectionName, ServiceName, UserName};
@@ -294,7 +295,7 @@ fn show(action: &Action, answer: &Answer, as_json: bool) {
 
 /// What a terminal shows as text: most of it the server, or somebody behind it, has said.
 fn text(said: &dyn std::fmt::Display) -> String {
-    said.to_string().chars().map(|c| if c == '\n' || screen::is_harmless(c) { c } else { ' ' }).collect()
+    said.to_string().chars().map(|c| if c == '\n' || !steers(c) { c } else { ' ' }).collect()
 }
 
 /// Prints a line. What was done is done, whether or not anybody reads of it.
@@ -302,7 +303,6 @@ fn say(line: &dyn std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{}", text(line));
 }
 
-/// The same of JSON, in which nothing means something else by that: what is not shown stands in strings alone.
 /// What is said of a command line that is not understood, in the form that it asks for; help that it asks for is said as it is.
 fn misunderstood(fault: &clap::Error) -> ExitCode {
     let mut words = std::env::args_os().take_while(|word| word != "--");
@@ -316,13 +316,14 @@ fn misunderstood(fault: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(fault.exit_code()).unwrap_or(UNREAD))
 }
 
+/// The same of JSON, in which nothing means something else by that: what is not shown stands in strings alone.
 fn say_json(value: &serde_json::Value) {
     let mut line = String::new();
     for c in value.to_string().chars() {
-        if screen::is_harmless(c) {
-            line.push(c);
-        } else {
+        if steers(c) {
             line.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            line.push(c);
         }
     }
     let _ = writeln!(std::io::stdout(), "{line}");

@@ -5,8 +5,8 @@
 
 use crate::command::{Agent, Fault};
 use crate::screen;
-use levee_ipc::RecvError;
 use levee_ipc::tpe::{Answer, Command, Input, MAX_CARRIED, Output};
+use levee_ipc::{RecvError, steers};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::termios::isatty;
@@ -177,7 +177,7 @@ fn text(from: &OwnedFd) -> rustix::io::Result<String> {
     let mut bytes = vec![0; CHUNK];
     let n = rustix::io::pread(from, &mut bytes, 0)?;
     let text = String::from_utf8_lossy(bytes.get(..n).unwrap_or_default()).into_owned();
-    Ok(text.chars().map(|c| if c == '\n' || screen::is_harmless(c) { c } else { ' ' }).collect())
+    Ok(text.chars().map(|c| if c == '\n' || !steers(c) { c } else { ' ' }).collect())
 }
 
 /// Each line with who said it before it, so that none is taken for ours.

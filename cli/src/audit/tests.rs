@@ -5,6 +5,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
 };
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A state directory as a server leaves it: a log of 6 records, the last of them a checkpoint.
 fn state() -> tempfile::TempDir {

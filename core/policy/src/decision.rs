@@ -12,7 +12,7 @@ mod sign_on;
 
 pub use crate::carry::{Carry, Direction};
 pub use access::ChangeAccess;
-pub use connect::Connect;
+pub use connect::{Connect, Start};
 pub use keys::Keys;
 pub use pass::{Message, Pass, Release};
 pub use password::ChangePassword;

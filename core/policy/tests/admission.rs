@@ -198,7 +198,11 @@ fn what_a_posture_has_off_is_started_for_nobody_and_has_no_connection() {
         let network = site.decide_network_connection(&point, &interface, &mail, posture);
         assert_eq!(network.map(drop).map_err(kind), expected);
         let start = site.decide_start(&point, site.service(&mail).unwrap(), posture);
-        assert_eq!(start.map(drop).map_err(kind), expected);
+        let started = start.map(|grant| (grant.action().label().clone(), grant.action().service().clone()));
+        assert_eq!(
+            started.map(|what| assert_eq!(what, (point.clone(), mail.clone()))).map_err(kind),
+            expected
+        );
         // The session's own grant stays as it is: what may pass is less.
         let left = Site::on_under(high.action().reach(), posture).len();
         assert_eq!((left > 0, high.action().reach().is_empty()), (expected.is_ok(), false));

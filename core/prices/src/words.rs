@@ -1,7 +1,8 @@
 //! Prices in words.
 
-use crate::{Carried, DAY, Forecast, Measured, Price, Unpriced};
+use crate::{Carried, Forecast, Measured, Price, Unpriced};
 use std::fmt::{self, Display, Formatter};
+use time::OffsetDateTime;
 
 impl Display for Unpriced {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -75,15 +76,9 @@ pub struct Date(pub u64);
 
 impl Display for Date {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // The Gregorian calendar in years that begin in March, four hundred years at a time.
-        let days = (self.0 / DAY).saturating_add(719_468);
-        let (era, day) = (days / 146_097, days % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let month = (5 * day + 2) / 153;
-        let day = day - (153 * month + 2) / 5 + 1;
-        let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-        let year = era.saturating_mul(400).saturating_add(year).saturating_add(next);
-        write!(f, "{year}-{month:02}-{day:02}")
+        let seconds = i64::try_from(self.0).ok();
+        let time = seconds.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+        let Some(time) = time else { return write!(f, "{} s after 1970", self.0) };
+        write!(f, "{}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day())
     }
 }

@@ -70,8 +70,8 @@ fn is_locked(phase: &Phase) -> bool {
     matches!(phase, Phase::Open(open) if open.lock.bars())
 }
 
-/// A session that is on its way out has no permission left, and one that comes back has none yet.
-/// What a session was opened by, as long as it is not used up.
+/// What a session was opened by, as long as it is not used up. A session that is on its way out has no permission left, and one that comes back
+/// has none yet.
 pub(crate) fn grant_of(phase: &Phase) -> Option<&Grant<decision::Session>> {
     match phase {
         Phase::Making { grant, .. } | Phase::Open(Open { grant, .. }) => Some(grant),

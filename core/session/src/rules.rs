@@ -1,4 +1,4 @@
-//! What the policy says: the one place where this crate asks it.
+//! What the policy says: where this crate asks it for its decisions. What else the site file says is looked up where it is wanted.
 
 use crate::Time;
 use crate::address::Pools;

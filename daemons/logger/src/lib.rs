@@ -6,7 +6,6 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `text` | what may stand in a log: no byte that a terminal would obey |
 //! | `source` | from a pipe's bytes to lines |
 //! | `pair` | two files used in turn, so that their size has a bound |
 //! | `serve` | the process |

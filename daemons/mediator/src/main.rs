@@ -2,7 +2,7 @@
 //!
 //! It accepts the connections to services whose mode is `handoff` or `relay`. Each is for somebody: the peer's address is in
 //! the record of a session, or of a single-level network, that sessiond gave it directly. Without a record, or where the service is
-//! not in it, the connection is closed and counted. Else sessiond has the grant written and synced, and then the connection
+//! not in it, the connection is closed and counted. Else sessiond has the grant written, and synced where the site does not say `audit = "written"`, and then the connection
 //! is handed to a server process that process 1 of the compartment starts for it (the mediator keeps a duplicate), or
 //! relayed to the daemon. When the session ends, its connections are shut down before that is acknowledged.
 //!

@@ -287,7 +287,6 @@ impl Mediator {
         Ok(())
     }
 
-    /// sessiond has granted a connection, and that is durable; or not.
     /// The connection that sessiond was asked about, and its listener's number; `None` if it has ended since then.
     fn asked_about(&mut self, ticket: u64) -> Result<Option<(OwnedFd, usize)>, Fatal> {
         let Some(connection) = self.connections.get_mut(&ticket) else { return Ok(None) };

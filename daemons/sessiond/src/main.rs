@@ -1,6 +1,6 @@
 //! Credentials, sessions, audit log: everything that a person's permission depends on.
 //!
-//! One thread hears every channel and holds every decision; a few more do nothing but hash passwords. It reads
+//! One thread hears every channel and holds every decision; a few more hash passwords, or wait until the log is on the disk. It reads
 //! no byte that a client wrote: the trusted path's children parse those into the types of `levee_ipc::client`.
 //!
 //! It may not parse a client's bytes, hold a private key or see a packet. Begin reading with `daemon.rs`; the decisions are in `core/session` and `core/policy`.

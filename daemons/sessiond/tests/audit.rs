@@ -3,10 +3,11 @@
 mod common;
 
 use common::*;
-use levee_ipc::client::{RefusalKind, Reply, Request};
+use levee_ipc::client::{Dropped, RefusalKind, Reply, Request, TpsToSessiond};
 use levee_policy::audit::{Body, FaultKind, Report, Verifier, part_name};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 fn verify(site: &Site, log: &str, expected: Option<u64>) -> Report {
     let public = site.public_key();
@@ -26,6 +27,38 @@ fn a_session(world: &World) {
     client.open("SECRET");
     client.open("UNCLASSIFIED");
     assert!(matches!(client.call(Request::Logout), Reply::LoggedOut));
+}
+
+#[test]
+fn a_trusted_path_that_came_to_nothing_is_in_the_log_with_its_network_and_one_that_was_closed_is_not() {
+    let world = World::start(Site::new());
+    let one = |reason: &str, from: Option<&str>, count| Dropped {
+        reason: reason.to_owned(),
+        from: from.map(|from| from.parse().unwrap()),
+        count,
+    };
+    world
+        .tps
+        .send(&TpsToSessiond::Dropped(vec![
+            one("closed", Some("198.51.100.0/24"), 9),
+            one("handshake", Some("192.0.2.0/24"), 3),
+            one("malformed", Some("2001:db8:7::/48"), 1),
+            // Of more networks than are told apart.
+            one("handshake", None, 70),
+        ]))
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    let log = loop {
+        let log = world.place.log();
+        if log.contains("2001:db8:7::/48") {
+            break log;
+        }
+        assert!(Instant::now() < until, "{log}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let line = log.lines().find(|line| line.contains("trusted path from 192.0.2.0/24")).expect("a record");
+    assert!(line.contains("\"denied\"") && line.contains("handshake: 3 since the last record"), "{line}");
+    assert!(log.contains("malformed: 1 since") && !log.contains("198.51.100"), "{log}");
 }
 
 #[test]

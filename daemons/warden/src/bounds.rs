@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// Where the groups are, below each hierarchy's top.
 const PARENT: &str = "levee/daemons";
+/// Percent of a processor that a logger has at most: a program can have it work without end, and it runs at any time, in whosever slot.
+const WRITES: u32 = 10;
 /// How long a group's removal may keep the warden: what is in it has been killed. One that stays is removed when it is made anew.
 const REMOVAL: Duration = Duration::from_millis(200);
 
@@ -54,7 +56,7 @@ impl Group {
         let limits = Limits {
             memory: (memory << 20).min(half_of_the_host()),
             processes,
-            cpu_percent: Limits::ANY_TIME,
+            cpu_percent: if name == "logger" { WRITES } else { Limits::ANY_TIME },
         };
         let group = Cgroup::create_own(&format!("{PARENT}/{name}-{uid:x}"), limits)?;
         let mut made = Self { group, name, limit: limits.memory };

@@ -446,6 +446,11 @@ impl RunningLabel {
         }
     }
 
+    /// Its network.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
     /// Its process 1; 0 where none is known.
     pub fn init(&self) -> u32 {
         self.compartment.init()

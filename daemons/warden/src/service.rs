@@ -2,7 +2,7 @@
 //! said of it.
 
 use crate::compartment::service::{Report, Told};
-use levee_policy::decision::Connect;
+use levee_policy::decision::Start;
 use levee_policy::{Grant, Label, ServiceName, Site, site};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ pub fn decide(
     label: &Label,
     service: &site::Service,
     in_force: Option<&[site::Placed]>,
-) -> Result<Grant<Connect>, String> {
+) -> Result<Grant<Start>, String> {
     let in_force = in_force.ok_or("which postures are in force is not known yet")?;
     let posture = site.posture_at(label, in_force.iter());
     site.decide_start(label, service, posture).map_err(|denial| denial.to_string())
@@ -41,7 +41,7 @@ pub fn decide(
 pub struct Service {
     name: ServiceName,
     /// Why it may be started; `None`: it is off.
-    grant: Option<Grant<Connect>>,
+    grant: Option<Grant<Start>>,
     starts: u32,
     /// Why it does not run, since when that is known, and until when it rests.
     trouble: Option<(String, Instant, Instant)>,
@@ -50,12 +50,12 @@ pub struct Service {
 
 impl Service {
     /// One of which nothing is known yet.
-    pub fn new(name: ServiceName, grant: Option<Grant<Connect>>) -> Self {
+    pub fn new(name: ServiceName, grant: Option<Grant<Start>>) -> Self {
         Self { name, grant, starts: 0, trouble: None, recorded: None }
     }
 
     /// It may be started by this from now on, or may not.
-    pub fn turn(&mut self, grant: Option<Grant<Connect>>) {
+    pub fn turn(&mut self, grant: Option<Grant<Start>>) {
         self.grant = grant;
         if self.grant.is_none() {
             self.trouble = None;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::{Lab, fetch, served};
+use levee_policy::site::{Need, Needs};
 use levee_sys::mount::Attributes;
 use levee_sys::ns;
 use levee_warden::compartment::proto::ToInit;
@@ -562,6 +563,25 @@ fn a_workstations_compartment_has_a_scratch_home_names_and_a_terminal_and_forget
     let mut running = lab.start();
     let (out, _) = lab.shell(&mut running, "ls -A /home/user");
     assert_eq!(out, "");
+    running.stop().unwrap();
+}
+
+#[test]
+fn services_have_terminals_only_where_one_of_them_asks() {
+    let made = "python3 -c 'import os; a, b = os.openpty(); os.write(a, b\"here\\n\"); print(os.read(b, 9))'";
+    let other = "mkdir /tmp/pts; mount -t devpts devpts /tmp/pts || mknod /tmp/ptmx c 5 2; ls /dev/ptmx /dev/pts/ptmx";
+    let mut lab = Lab::new("terminals");
+    lab.spec.needs = Needs::default();
+    let mut running = lab.start();
+    let (out, status) = lab.shell(&mut running, made);
+    assert!(status == 1 && !out.contains("here"), "{status}: {out}");
+    let (out, status) = lab.shell(&mut running, other);
+    assert!(status != 0 && !out.lines().any(|line| line.starts_with("/dev")), "{status}: {out}");
+    running.stop().unwrap();
+    lab.spec.needs = [Need::Terminals].into_iter().collect();
+    let mut running = lab.start();
+    let (out, status) = lab.shell(&mut running, made);
+    assert!(status == 0 && out.contains("here"), "{status}: {out}");
     running.stop().unwrap();
 }
 

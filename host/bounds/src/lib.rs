@@ -59,22 +59,22 @@ impl Schema {
     }
 }
 
+/// The first whole number that no signed integer of 64 bits holds.
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+
 /// Gives each number one form: 7, 7.0 and 70e-1 are one to a schema, as are 0 and -0.0. A whole one is an integer where one can hold it.
 fn spell(value: &mut Value) {
     match value {
         Value::Number(number) => {
             let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
-            // In 64 bits it has but one integer that is the same, and none beyond.
-            let integer = whole.map(|float| format!("{float:.0}"));
+            // In 64 bits it has but one integer that is the same, and none beyond. It is not written out: 300 digits take long.
+            let integer = whole.and_then(|float| match float {
+                float if (-TWO_TO_63..TWO_TO_63).contains(&float) => Some((float as i64).into()),
+                float if (0.0..2.0 * TWO_TO_63).contains(&float) => Some((float as u64).into()),
+                _ => None,
+            });
             if let Some(integer) = integer {
-                let integer = if integer == "-0" { "0" } else { &integer };
-                let fits = integer
-                    .parse::<i64>()
-                    .map(Into::into)
-                    .or_else(|_| integer.parse::<u64>().map(Into::into));
-                if let Ok(fits) = fits {
-                    *number = fits;
-                }
+                *number = integer;
             }
         }
         Value::Array(values) => values.iter_mut().for_each(spell),

@@ -58,4 +58,4 @@ pub use room::erase;
 pub use secret::Secret;
 pub use shown::hide_names;
 pub use stream::{Full, MAX_STREAMED, Stream};
-pub use text::visible;
+pub use text::{steers, visible};

@@ -20,6 +20,16 @@ pub fn visible(bytes: &[u8], line: &mut String) {
     }
 }
 
+/// Whether a character could move a terminal's cursor or change what is read: a control character, one that shows text in another order than it
+/// stands, ends a line, or is not seen (Unicode's Bidi_Control, its format characters, and letters that are blank).
+pub fn steers(char: char) -> bool {
+    char.is_control()
+        || matches!(char, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(char, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+        || matches!(char, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}')
+        || matches!(char, '\u{e0000}'..='\u{e007f}')
+}
+
 fn hex(byte: u8, line: &mut String) {
     // A String takes all that is written to it.
     let _ = write!(line, "\\x{byte:02x}");

@@ -1,4 +1,4 @@
-//! Destroys the sockets of one address: how a session's connections end with it.
+//! Destroys the sockets of one address: how a session's connections end with it. And says how many connections nobody has accepted.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -9,7 +9,9 @@ use netlink_packet_core::{
 };
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags, Timer};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags, Timer,
+};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG};
 
 use crate::error::Step;
@@ -158,6 +160,22 @@ pub fn destroy_connections(net: BorrowedFd<'_>, local: std::net::SocketAddr) -> 
     Ok(destroyed)
 }
 
+/// How many connections wait in the namespace `net` for a program to accept them. The kernel looks at who listens, and not at connections,
+/// however many there are.
+///
+/// # Errors
+/// The kernel's.
+pub fn waiting(net: BorrowedFd<'_>) -> Result<u64> {
+    let socket = open(net)?;
+    let mut all = 0;
+    for (family, sequence) in [(AF_INET, 1), (AF_INET6, 2)] {
+        let wanted = Wanted { family, protocol: IPPROTO_TCP, states: StateFlags::LISTEN, address: None };
+        let listening = listed(&socket, wanted, usize::MAX, sequence).step(LIST)?;
+        all += listening.iter().map(|one| u64::from(one.recv_queue)).sum::<u64>();
+    }
+    Ok(all)
+}
+
 fn open(net: BorrowedFd<'_>) -> Result<Socket> {
     ns::in_net(net, || {
         let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -182,6 +200,15 @@ const LIST: fn() -> String = || "list the sockets of a network namespace".into()
 
 /// At most about `most`: then the rest is not read, and the socket is good for no other list.
 fn list(socket: &Socket, wanted: Wanted, most: usize, sequence: u32) -> std::io::Result<Vec<SocketId>> {
+    Ok(listed(socket, wanted, most, sequence)?.into_iter().map(|one| one.socket_id).collect())
+}
+
+fn listed(
+    socket: &Socket,
+    wanted: Wanted,
+    most: usize,
+    sequence: u32,
+) -> std::io::Result<Vec<InetResponseHeader>> {
     let Wanted { family, protocol, states, address } = wanted;
     let states = if protocol == IPPROTO_TCP { states - StateFlags::CLOSE } else { states };
     let socket_id = if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() };
@@ -200,7 +227,7 @@ fn list(socket: &Socket, wanted: Wanted, most: usize, sequence: u32) -> std::io:
     Ok(answers
         .into_iter()
         .filter_map(|answer| match answer {
-            SockDiagMessage::InetResponse(response) => Some(response.header.socket_id),
+            SockDiagMessage::InetResponse(response) => Some(response.header),
             _ => None,
         })
         .collect())

@@ -568,6 +568,9 @@ fn configure(socket: BorrowedFd<'_>, ip: IpAddr, buffer: usize) -> io::Result<()
     let _ = set_aggregates(socket, true);
     if ip.is_ipv4() {
         set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1)?;
+        // What anybody says of the path by ICMP is not believed: by five words of a stranger's all went in pieces for ten minutes, and pieces
+        // are easy to keep away. Routers may divide what is too large for them. (IPv6's may not, and are believed.)
+        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_OMIT)?;
     } else {
         set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
     }

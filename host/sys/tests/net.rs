@@ -102,6 +102,26 @@ fn destroying_an_address_cuts_its_connections_and_no_others() {
 }
 
 #[test]
+fn connections_that_nobody_has_accepted_are_counted_also_when_who_made_them_has_gone() {
+    let net = ns::new_net().unwrap();
+    Net::in_ns(net.as_fd()).unwrap().set_up("lo").unwrap();
+    let waiting = || sockdiag::waiting(net.as_fd()).unwrap();
+    assert_eq!(waiting(), 0, "nobody listens");
+    let listen = |at: &'static str| ns::in_net(net.as_fd(), || TcpListener::bind(at)).unwrap().unwrap();
+    let connect = |to: &'static str| ns::in_net(net.as_fd(), || TcpStream::connect(to)).unwrap().unwrap();
+    let (four, six) = (listen("0.0.0.0:80"), listen("[::1]:80"));
+    assert_eq!(waiting(), 0);
+    let all: Vec<TcpStream> = (0..20).flat_map(|_| ["127.0.0.1:80", "[::1]:80"].map(connect)).collect();
+    assert_eq!(waiting(), 40);
+    drop(all);
+    assert_eq!(waiting(), 40, "what waits in them is still there");
+    let accepted = four.accept().unwrap();
+    assert_eq!(waiting(), 39);
+    drop((four, six, accepted));
+    assert_eq!(waiting(), 0);
+}
+
+#[test]
 fn an_address_loses_as_many_sockets_at_a_time_as_are_wanted_however_many_there_are_and_others_are_not_even_listed()
  {
     let net = ns::new_net().unwrap();

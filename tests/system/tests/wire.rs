@@ -316,3 +316,57 @@ fn nothing_on_the_wire_tells_two_labels_apart() {
     assert!(kinds["change of level"][0].1.ike[0].len() >= 4, "{:?}", kinds["change of level"][0]);
     spis.iter().for_each(tells_nothing);
 }
+
+/// "Fragmentation needed", to the server at the first address, about what it sends to the second from this port (RFC 792, RFC 1191).
+const FORGED: &str = r#"
+import socket, struct, sys
+server, workstation = map(socket.inet_aton, sys.argv[1:3])
+def summed(octets):
+    total = sum(struct.unpack("!%dH" % (len(octets) // 2), octets))
+    total = (total >> 16) + (total & 0xffff)
+    return struct.pack("!H", ~(total + (total >> 16)) & 0xffff)
+header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 1400, 7, 0x4000, 64, 17, 0, server, workstation)
+sent = header[:10] + summed(header) + header[12:] + struct.pack("!HHHH", int(sys.argv[3]), 4500, 1380, 0)
+error = struct.pack("!BBHHH", 3, 4, 0, 0, 600) + sent
+error = error[:2] + summed(error) + error[4:]
+with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+    for _ in range(5):
+        raw.sendto(error, (sys.argv[1], 0))
+"#;
+
+#[test]
+fn nothing_that_a_stranger_says_of_the_path_has_a_tunnel_go_in_pieces() {
+    let site = format!("{}{MORE}", SITE.replace("\"harbour\"", "\"port-path\""));
+    let world = World::up("path", &site, &["ws1", "ws2"]);
+    world.login("ws1", "ada").ok();
+    world.level("ws1", "UNCLASSIFIED").ok();
+    world.run("ws1", &["python3", "-c", TRAFFIC]).ok();
+    // Another socket there, of the ordinary kind, so that the kernel believes it of this path.
+    let net = format!("--net=/run/netns/{}", world.namespace("server"));
+    let holds = "import socket, sys\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+                 s.bind((\"10.77.0.1\", 4599))\nprint(flush=True)\nsys.stdin.read()";
+    let mut other = Command::new("nsenter");
+    other.args([&net, "python3", "-c", holds]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut other = other.spawn().expect("start python3");
+    BufReader::new(other.stdout.take().expect("a pipe")).read_line(&mut String::new()).expect("it is there");
+    for port in ["4500", "4599"] {
+        world.outside("ws2", "python3", &["-c", FORGED, "10.77.0.1", "10.77.0.11", port]).ok();
+    }
+    drop(other.stdin.take());
+    other.wait().expect("its end");
+    let route = world.server_sh("ip", &["route", "get", "10.77.0.11"]).ok();
+    assert!(route.contains("mtu 600"), "the server's kernel believes it: {route}");
+    let pieces = || {
+        let all = world.server_sh("cat", &["/proc/net/snmp"]).ok();
+        let rows: Vec<Vec<&str>> = all
+            .lines()
+            .filter(|line| line.starts_with("Ip:"))
+            .map(|line| line.split(' ').collect())
+            .collect();
+        let at = rows[0].iter().position(|name| *name == "FragCreates").expect("a counter");
+        rows[1][at].to_owned()
+    };
+    let before = pieces();
+    world.run("ws1", &["python3", "-c", TRAFFIC]).ok();
+    assert_eq!(pieces(), before, "what goes to the workstation goes whole");
+}

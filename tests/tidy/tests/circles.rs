@@ -26,8 +26,8 @@ const OF_ONE_PIECE: [(&str, &str, &str); 13] = [
 ];
 
 /// The reason of most of them.
-const METHODS: &str = "one type, whose methods are in several files: each has the part of its state that it alone changes, \
-                       and the type is made of these parts";
+const METHODS: &str = "one type, whose methods are in several files, by what happens to it: its fields are seen by these files \
+                       and by no other crate";
 
 #[test]
 fn no_files_of_a_crate_take_from_each_other_in_a_circle() {

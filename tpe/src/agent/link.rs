@@ -181,8 +181,8 @@ impl Link {
 
     /// That it is not there, in words.
     pub fn is_down(&self) -> String {
-        let why = self.failure().map_or_else(String::new, |why| format!(": {why}"));
-        format!("the trusted path is down{why}; {DOCTOR}")
+        let why = self.failure().unwrap_or_else(|| "the trusted path is down".to_owned());
+        format!("{why}; {DOCTOR}")
     }
 
     fn connect_to(&self, address: SocketAddr, events: &mut Events<Source>) -> Result<Up, String> {

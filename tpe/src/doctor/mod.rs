@@ -8,6 +8,7 @@ mod network;
 
 use self::finding::{Bundle, Finding, State, TUNNEL};
 use crate::command;
+use levee_ipc::steers;
 use levee_ipc::tpe::{Answer, Command, Status};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
@@ -67,7 +68,7 @@ impl Diagnosis {
 
 /// What came from elsewhere moves no cursor.
 fn printable(text: &str) -> String {
-    text.chars().filter(|&character| crate::screen::is_harmless(character)).collect()
+    text.chars().filter(|&character| !steers(character)).collect()
 }
 
 /// Examines the workstation of this bundle.

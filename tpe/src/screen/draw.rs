@@ -3,6 +3,7 @@
 use super::banner::{Banner, wrapped};
 use super::parser::{Colour, Look, Span};
 use super::{Form, Pane};
+use levee_ipc::steers;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -148,7 +149,7 @@ pub fn pane(frame: &mut Frame<'_>, area: Rect, pane: &Pane) {
             }
             // The parser is not believed: what could move the terminal's cursor is not passed on.
             let text: String =
-                text.chars().map(|character| if harmless(character) { character } else { ' ' }).collect();
+                text.chars().map(|character| if is_in_a_pane(character) { character } else { ' ' }).collect();
             (x, _) = frame.buffer_mut().set_stringn(x, y, text, room, style(*look));
         }
     }
@@ -159,10 +160,9 @@ pub fn pane(frame: &mut Frame<'_>, area: Rect, pane: &Pane) {
     }
 }
 
-/// Not a control character, and none that turns the direction of writing.
-pub fn harmless(character: char) -> bool {
-    !character.is_control()
-        && !matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
+/// What a program may have in its own rows: besides, what joins letters of several scripts or keeps them apart.
+fn is_in_a_pane(character: char) -> bool {
+    !steers(character) || matches!(character, '\u{200c}' | '\u{200d}')
 }
 
 fn style(look: Look) -> Style {

@@ -108,7 +108,6 @@ struct Screen {
     once: Option<once::Outcome>,
 }
 
-pub use draw::harmless as is_harmless;
 pub use once::run as run_once;
 
 /// Holds the terminal until the person leaves.

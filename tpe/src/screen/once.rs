@@ -3,12 +3,11 @@
 //! The text is what the parser made of the program's output. It is printed between two lines of our own, so that what looks
 //! like a prompt there is seen to be a program's, and of which level.
 
-use super::draw::harmless;
 use super::parser::News;
 use super::{Over, Program, Screen, View, terminal};
 use crate::command::Fault;
-use levee_ipc::RecvError;
 use levee_ipc::tpe::Input;
+use levee_ipc::{RecvError, steers};
 use levee_sys::fork::Forker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, Write};
@@ -78,7 +77,7 @@ impl Outcome {
         rule("a program's words follow")?;
         for line in &self.lines {
             // The parser is not believed.
-            let line: String = line.chars().map(|c| if harmless(c) { c } else { ' ' }).collect();
+            let line: String = line.chars().map(|c| if steers(c) { ' ' } else { c }).collect();
             writeln!(out, "{line}")?;
         }
         let mut rule = |words: &str| writeln!(out, "\x1b[7m {label} \x1b[0m {words}");

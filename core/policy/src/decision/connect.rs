@@ -31,6 +31,25 @@ impl Connect {
     }
 }
 
+/// To start a service at a label.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Start {
+    label: Label,
+    service: ServiceName,
+}
+
+impl Start {
+    /// Where.
+    pub fn label(&self) -> &Label {
+        &self.label
+    }
+
+    /// The service.
+    pub fn service(&self) -> &ServiceName {
+        &self.service
+    }
+}
+
 impl Site {
     /// May a session at this label reach this service: only if the service's range contains the label. It
     /// reaches the instance at its own label, so that the traffic both ways stays at one label.
@@ -132,9 +151,11 @@ impl Site {
         label: &Label,
         service: &Service,
         posture: Option<&Posture>,
-    ) -> Result<Grant<Connect>, Box<Denial>> {
-        check_on(&ask(Who::default(), self.label_name(label), service.name()), service.name(), posture)?;
-        self.decide_connect(Who::default(), label, service.name())
+    ) -> Result<Grant<Start>, Box<Denial>> {
+        let ask = ask(Who::default(), self.label_name(label), service.name());
+        check_on(&ask, service.name(), posture)?;
+        let reason = self.decide_connect(Who::default(), label, service.name())?.audit().reason.clone();
+        Ok(ask.grant(Start { label: label.clone(), service: service.name().clone() }, reason))
     }
 }
 

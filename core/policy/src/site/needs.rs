@@ -10,7 +10,7 @@ use super::ProblemKind;
 use super::read::{Reader, Table};
 use super::values::unknown_word;
 
-/// A group of system calls, or `/proc`. What each is for and what it leaks is said in `conf/seccomp/service.toml`.
+/// A group of system calls, or `/proc` or terminals. What each is for and what it leaks is said in `conf/seccomp/service.toml`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Need {
@@ -34,11 +34,13 @@ pub enum Need {
     SharedFutex,
     /// `sysv-ipc`: System V message queues, semaphores and shared memory.
     SysvIpc,
+    /// `terminals`: pseudo-terminals of its own.
+    Terminals,
 }
 
 impl Need {
     /// All there are, by name.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AsyncIo,
         Self::CorkedSends,
         Self::Locks,
@@ -49,6 +51,7 @@ impl Need {
         Self::Proc,
         Self::SharedFutex,
         Self::SysvIpc,
+        Self::Terminals,
     ];
 
     /// Its name, in the site file and among the filter's groups.
@@ -64,6 +67,7 @@ impl Need {
             Self::Proc => "proc",
             Self::SharedFutex => "shared-futex",
             Self::SysvIpc => "sysv-ipc",
+            Self::Terminals => "terminals",
         }
     }
 }

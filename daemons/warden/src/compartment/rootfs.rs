@@ -51,8 +51,7 @@ fn etc(spec: &Spec) -> [(&'static str, String); 6] {
 }
 
 /// Links of `/dev`, and to what.
-const LINKS: [(&str, &str); 5] = [
-    ("/dev/ptmx", "pts/ptmx"),
+const LINKS: [(&str, &str); 4] = [
     ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
     ("/dev/stdout", "/proc/self/fd/1"),
@@ -95,9 +94,12 @@ pub(super) fn steps(spec: &Spec) -> Vec<Inside> {
         major,
         minor,
     }));
-    steps.extend(["/dev/pts", "/dev/shm", "/dev/mqueue"].map(directory));
-    steps.extend([Inside::Terminals, Inside::Queues]);
+    steps.extend(["/dev/shm", "/dev/mqueue"].map(directory));
+    steps.push(Inside::Queues);
     steps.extend(LINKS.map(link));
+    if spec.needs.has(Need::Terminals) {
+        steps.extend([directory("/dev/pts"), Inside::Terminals, link(("/dev/ptmx", "pts/ptmx"))]);
+    }
     steps.push(tmpfs("/dev/shm", spec.scratch, spec.uid_base, 0o1777));
 
     steps.extend(["/proc", "/tmp", "/run", "/var", "/srv", "/home", "/root"].map(directory));

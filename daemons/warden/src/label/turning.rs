@@ -4,7 +4,7 @@ use super::RunningLabel;
 use crate::compartment::CUT;
 use crate::leavings::Leavings;
 use crate::service::{self, Note};
-use levee_policy::decision::Connect;
+use levee_policy::decision::Start;
 use levee_policy::{Grant, Label, ServiceName, Site, site::Placed};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(super) type Off = BTreeMap<ServiceName, String>;
 
 /// By what the services of a label may be started; what is not there is off.
-pub(super) type Grants = BTreeMap<ServiceName, Grant<Connect>>;
+pub(super) type Grants = BTreeMap<ServiceName, Grant<Start>>;
 
 /// What is decided of the services of a label where these postures are in force: each has its grant, or is off.
 pub(super) fn decided(site: &Site, label: &Label, in_force: Option<&[Placed]>) -> (Grants, Off) {

@@ -90,19 +90,19 @@ impl Maker {
 /// Makers that were told to end, and read what is not levee's: a file system that does not answer keeps who asks it from ending, killed or
 /// not (FUSE and NFS do). Nobody waits for that.
 #[derive(Debug, Default)]
-pub struct Leaving(Vec<Maker>);
+pub struct Leaving(Vec<Arc<Child>>);
 
 impl Leaving {
-    /// Ends one.
+    /// Ends one. Its end wakes nobody from now on: who has ended is always ready, and would wake whoever waits again and again.
     pub fn take(&mut self, maker: Maker) {
         // One that cannot be told has ended.
         let _ = maker.child.signal(Signal::KILL);
-        self.0.push(maker);
+        self.0.push(maker.child);
     }
 
     /// Whether all have ended.
     pub fn are_gone(&mut self) -> bool {
-        self.0.retain(|maker| matches!(maker.child.try_wait(), Ok(None)));
+        self.0.retain(|child| matches!(child.try_wait(), Ok(None)));
         self.0.is_empty()
     }
 }
@@ -119,6 +119,8 @@ fn spawn(program: Program<'_>) -> Result<(Child, OwnedFd)> {
     program.stdio[2] = Some(says.as_fd());
     program.identity = Some((Uid::from_raw(UID), Gid::from_raw(UID)));
     program.new_namespaces = Program::ISOLATED;
+    // What they read may be made to have them take memory: they go before labels that are larger.
+    program.gives_way = true;
     // Not the warden's own.
     program.limits.push((Resource::Nofile, DESCRIPTORS));
     Ok((program.start()?, said))
@@ -147,6 +149,21 @@ pub fn directory(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_was_told_to_end_wakes_nobody_when_it_has() {
+        let mut waits = Waits::new().unwrap();
+        let maker = Maker::start(Program::new("/bin/true"), Duration::from_secs(9), &mut waits).unwrap();
+        while maker.so_far().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let ready = |waits: &mut Waits| waits.wait(Some(Duration::ZERO)).unwrap().len();
+        assert_eq!(ready(&mut waits), 1);
+        let mut leaving = Leaving::default();
+        leaving.take(maker);
+        assert_eq!(ready(&mut waits), 0);
+        assert!(leaving.are_gone());
+    }
 
     #[test]
     fn one_that_takes_too_long_does_not_go_on() {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,6 +16,7 @@ use levee_sys::lock::Lock;
 
 use super::Wanted;
 use super::inventory::{self, ALTERNATIVES, Inventory, entries};
+use crate::there::there;
 
 /// So many images are kept in the cache.
 const KEPT: usize = 8;
@@ -265,11 +266,24 @@ fn touch(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn remove(stage: &Path) -> io::Result<()> {
+pub(super) fn remove(stage: &Path) -> io::Result<()> {
+    // An image can have directories that nobody may write to, not even whose they are.
+    there(open(stage))?;
     match fs::remove_dir_all(stage) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
+}
+
+/// Lets every directory be read and removed: who reads the root has no other rights than anybody.
+pub(super) fn open(tree: &Path) -> io::Result<()> {
+    let mut directories = vec![tree.to_owned()];
+    while let Some(directory) = directories.pop() {
+        fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
+        let below = entries(&directory).into_iter();
+        directories.extend(below.filter(|path| path.symlink_metadata().is_ok_and(|entry| entry.is_dir())));
+    }
+    Ok(())
 }
 
 impl Wanted {

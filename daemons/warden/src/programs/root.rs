@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use levee_policy::site::RootImage;
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::build::{self, Alone};
 use super::inventory::entries;
@@ -23,6 +24,9 @@ const MEASURED: Duration = Duration::from_millis(200);
 
 /// Files, links and directories that a root may have.
 const MOST: usize = 1 << 20;
+
+/// Octets of memory that who unpacks an image may have.
+const UNPACKS: u64 = 1 << 30;
 
 /// Of what is none.
 const NONE: &str = "it is neither a directory nor an image (squashfs or EROFS)";
@@ -54,7 +58,7 @@ fn pack(root: &Path, wanted: &Wanted, memory: impl AsFd) -> Result<(), String> {
         return Err(failed(&NONE));
     } else {
         unpack(root, &tree, &RootBound::ALL).map_err(|e| failed(&e))?;
-        open(&tree).map_err(|e| failed(&e))?;
+        build::open(&tree).map_err(|e| failed(&e))?;
     }
     let image = alone.stage().join("whole");
     build::pack(alone.stage(), &tree, &image)?;
@@ -129,7 +133,8 @@ fn unpack(image: &Path, tree: &Path, bound: &RootBound) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let said = tree.with_file_name("said");
     let to = File::create(&said).map_err(|e| e.to_string())?;
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(to).spawn();
+    let child =
+        with_memory(UNPACKS, || command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(to).spawn());
     let mut child =
         child.map_err(|e| format!("run {program} (package squashfs-tools or erofs-utils): {e}"))?;
     let status = loop {
@@ -148,6 +153,16 @@ fn unpack(image: &Path, tree: &Path, bound: &RootBound) -> Result<(), String> {
         return Err(format!("{program}: {status}: {}", String::from_utf8_lossy(&said).trim()));
     }
     bounded(tree, bound)
+}
+
+/// What it starts has so many octets of memory at most: what an image says of itself can have its reader take any.
+fn with_memory<T>(octets: u64, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let before = getrlimit(Resource::As);
+    let least = before.maximum.map_or(octets, |most| most.min(octets));
+    setrlimit(Resource::As, Rlimit { current: Some(least), ..before })?;
+    let started = start();
+    setrlimit(Resource::As, before)?;
+    started
 }
 
 /// Copies a directory: plain files, links and directories, which is all that a root is to have.
@@ -205,17 +220,6 @@ fn bounded(tree: &Path, bound: &RootBound) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets every directory be read and removed: who reads the root has no other rights than anybody.
-fn open(tree: &Path) -> io::Result<()> {
-    let mut directories = vec![tree.to_owned()];
-    while let Some(directory) = directories.pop() {
-        fs::set_permissions(&directory, Permissions::from_mode(0o755))?;
-        let below = entries(&directory).into_iter();
-        directories.extend(below.filter(|path| path.symlink_metadata().is_ok_and(|entry| entry.is_dir())));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,6 +264,49 @@ mod tests {
         // No more is written than that, and one octet.
         let written = fs::read_dir(place.path()).unwrap().map(|entry| bytes(&entry.unwrap().path()));
         assert!(written.max().unwrap() <= 4_000);
+    }
+
+    #[test]
+    fn directories_that_an_image_has_forbidden_are_removed_all_the_same() {
+        let place = tempfile::tempdir().unwrap();
+        let stage = place.path().join("stage");
+        fs::create_dir_all(stage.join("root/d1/d2")).unwrap();
+        fs::write(stage.join("root/d1/d2/file"), "x").unwrap();
+        // Whose they are is nobody who may do all.
+        const NOBODY: u32 = 65_534;
+        for path in [
+            place.path().to_owned(),
+            stage.clone(),
+            stage.join("root"),
+            stage.join("root/d1"),
+            stage.join("root/d1/d2"),
+        ] {
+            std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        for path in ["root/d1/d2", "root/d1"] {
+            fs::set_permissions(stage.join(path), Permissions::from_mode(0o0)).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let removed = scope.spawn(|| {
+                // For this thread alone.
+                rustix::thread::set_thread_uid(rustix::fs::Uid::from_raw(NOBODY)).unwrap();
+                assert!(fs::read_dir(stage.join("root/d1")).is_err(), "it may not");
+                build::remove(&stage)
+            });
+            removed.join().unwrap().unwrap();
+        });
+        assert!(!stage.exists());
+    }
+
+    #[test]
+    fn who_unpacks_an_image_has_so_much_memory_and_who_waits_for_it_as_before() {
+        let limit = || {
+            let output = Command::new("/bin/sh").args(["-c", "ulimit -v"]).output()?;
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        let before = limit().unwrap();
+        assert_eq!(with_memory(64 << 30, limit).unwrap(), (64 << 20).to_string());
+        assert_eq!(limit().unwrap(), before);
     }
 
     /// Octets of all files below.

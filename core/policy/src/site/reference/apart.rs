@@ -8,7 +8,7 @@ pub(in crate::site) const FRAMES: Section = Section {
     head: "[frames]",
     needed: false,
     means: "When what may run: time is cut into frames, all alike, and a frame into slots. A label's compartment, its partitions and levee's own processes at it \
-            run in its slots alone, on all processors that no `[[processors]]` names; a slot that nobody uses stays unused. A label that has processors for itself alone runs at any time.",
+            run in its slots alone, on all processors that no `[[processors]]` names; a slot that nobody uses stays unused. At any time run what writes down what it says (its logger), guards, and what carries one-way channels. A label that has processors for itself alone runs at any time.",
     keys: &[
         must("slot", "[[frames.slot]], 1 to 64 of them", "The slots, in their order."),
         may(
