@@ -107,11 +107,7 @@ fn no_wrong_byte_is_delivered_over_a_link_that_loses_repeats_reorders_and_corrup
         });
         assert!(harm.0.iter().all(|&count| count > 5), "the link was not bad enough: {:?}", harm.0);
         let dropped = |name: &str| bench.server.vault.count(name) + bench.client.vault.count(name);
-        assert_eq!(
-            dropped("auth-failed") + dropped("malformed"),
-            dropped("auth-failed"),
-            "nothing corrupted passed"
-        );
+        assert_eq!(dropped("malformed"), 0, "nothing corrupted passed");
         assert!(dropped("auth-failed") > 0 && dropped("replay") > 0);
         assert!(dropped("auth-failed") + dropped("replay") <= harm.0[3] + harm.0[1] + 1);
     }

@@ -537,7 +537,16 @@ pub fn checksum(bytes: &[u8]) -> u16 {
 pub fn stream(from: BorrowedFd<'_>, to: BorrowedFd<'_>, address: SocketAddr, length: usize) {
     const LIMIT: Duration = Duration::from_secs(60);
     let data: Vec<u8> = (0..length).map(|n| (n * 31 + n / 253) as u8).collect();
-    let listener = ns::in_net(to, || TcpListener::bind(address)).unwrap().unwrap();
+    // A child that another thread has just forked has the listener of before until it executes its program.
+    let until = Instant::now() + LIMIT;
+    let listener = loop {
+        match ns::in_net(to, || TcpListener::bind(address)).unwrap() {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            bound => break bound.unwrap(),
+        }
+    };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
