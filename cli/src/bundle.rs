@@ -7,46 +7,46 @@ use rcgen::{KeyPair, PublicKeyData as _};
 use x509_parser::pem::parse_x509_pem;
 use zeroize::Zeroizing;
 
-/// How a key begins that a passphrase is needed for: whether it fits, who has the passphrase finds out.
-const SEALED: &str = "-----BEGIN ENCRYPTED PRIVATE KEY-----";
+use crate::enrol::pki;
 
 /// What a workstation begins with: without it its processes would end again and again.
 ///
 /// # Errors
 /// The file that is not there, or is not of this bundle; with the remedy.
 pub fn of_a_workstation(bundle: &Path) -> Result<(), String> {
-    let tunnel = bundle.join("layer");
-    fits(bundle, "device.key", "chain.pem", "authority.pem")
-        .and_then(|()| fits(bundle, "ike.key", "ike-chain.pem", "authority.pem"))
-        .and_then(|()| if tunnel.is_dir() { of_a_gateway(bundle) } else { Ok(()) })
-        .map_err(|why| format!("{why}: copy this host's bundle here again, all of it"))
+    fits(bundle, "device.key", "chain.pem")?;
+    fits(bundle, "ike.key", "ike-chain.pem")?;
+    if bundle.join("layer").is_dir() { of_a_gateway(bundle) } else { Ok(()) }
 }
 
 /// What an end of the second tunnel begins with.
 ///
 /// # Errors
-/// As [`of_a_workstation`], without the remedy.
+/// As there.
 pub fn of_a_gateway(bundle: &Path) -> Result<(), String> {
-    fits(&bundle.join("layer"), "layer.key", "chain.pem", "authority.pem")
+    fits(&bundle.join("layer"), "layer.key", "chain.pem")
 }
 
 /// Whether a key is that of the first certificate of a chain, and the authority's certificate is one.
-fn fits(place: &Path, key: &str, chain: &str, authority: &str) -> Result<(), String> {
+fn fits(place: &Path, key: &str, chain: &str) -> Result<(), String> {
+    const AUTHORITY: &str = "authority.pem";
+    const REMEDY: &str = "copy this host's bundle here again, all of it";
     let read = |file: &str| {
         let path = place.join(file);
         let text = fs::read_to_string(&path).map(Zeroizing::new);
-        text.map_err(|e| format!("{}: {e}", path.display()))
+        text.map_err(|e| format!("{}: {e}: {REMEDY}", path.display()))
     };
     let spki = |pem: &str| {
         let (_, pem) = parse_x509_pem(pem.as_bytes()).ok()?;
         pem.parse_x509().ok().map(|certificate| certificate.public_key().raw.to_vec())
     };
-    let (of_chain, of_authority, secret) = (spki(&read(chain)?), spki(&read(authority)?), read(key)?);
+    let (of_chain, of_authority, secret) = (spki(&read(chain)?), spki(&read(AUTHORITY)?), read(key)?);
     let own = KeyPair::from_pem(&secret).ok().map(|key| key.subject_public_key_info());
     let matches = own.is_some() && own == of_chain;
-    let sealed = secret.starts_with(SEALED) && of_chain.is_some();
+    // Whether one fits that a passphrase is needed for, who has the passphrase finds out.
+    let sealed = pki::is_encrypted(secret.as_bytes()) && of_chain.is_some();
     ((matches || sealed) && of_authority.is_some()).then_some(()).ok_or_else(|| {
-        format!("{}: its {key}, {chain} and {authority} are not of one bundle", place.display())
+        format!("{}: its {key}, {chain} and {AUTHORITY} are not of one bundle: {REMEDY}", place.display())
     })
 }
 
@@ -85,9 +85,10 @@ mod tests {
             assert!(said.contains("not of one bundle") && said.ends_with("all of it"), "{said}");
             write(file, &before);
         }
-        write("device.key", SEALED);
+        write("device.key", "-----BEGIN ENCRYPTED PRIVATE KEY-----");
         whole().unwrap();
         fs::create_dir(place.path().join("layer")).unwrap();
-        assert!(whole().unwrap_err().contains("layer/chain.pem: No such file"));
+        let said = whole().unwrap_err();
+        assert!(said.contains("layer/chain.pem: No such file") && said.ends_with("all of it"), "{said}");
     }
 }

@@ -6,34 +6,46 @@ use levee_ipc::vault::Report;
 
 /// Every counter that has counted something: one that stands at zero has nothing to say. Whose, its name, the count, what it means.
 pub fn rows(status: &ServerStatus) -> Vec<Vec<String>> {
-    let counted = |of: &str, counters: &[(String, u64)]| -> Vec<Vec<String>> {
-        (counters.iter())
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| {
-                vec![of.to_owned(), name.clone(), count.to_string(), meaning(name).to_owned()]
-            })
-            .collect()
-    };
-    let mut rows = counted("sessiond", &status.counters);
-    rows.extend(counted("outside", &status.steering));
+    let counted =
+        |of: &str, counters: &[(String, u64)], meaning: fn(&str) -> &'static str| -> Vec<Vec<String>> {
+            (counters.iter())
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| {
+                    vec![of.to_owned(), name.clone(), count.to_string(), meaning(name).to_owned()]
+                })
+                .collect()
+        };
+    // The names of others' say so themselves.
+    let plain = |_: &str| "";
+    let mut rows = counted("sessiond", &status.counters, of_a_trusted_path);
+    rows.extend(counted("outside", &status.steering, plain));
     for compartment in &status.compartments {
-        rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters));
+        rows.extend(counted(&format!("compartment {}", compartment.label), &compartment.counters, plain));
     }
     for (label, report) in &status.vaults {
-        rows.extend(counted(&format!("vault {label}"), &report.counters));
+        rows.extend(counted(&format!("vault {label}"), &report.counters, of_a_vault));
     }
     rows
 }
 
-/// What a counter means; others' names say so themselves.
-fn meaning(name: &str) -> &'static str {
+/// What a vault's counter means.
+fn of_a_vault(name: &str) -> &'static str {
     match name {
         "packets-in" => "Inner packets that came and were passed on.",
         "bytes-in" => "Their octets.",
         "packets-out" => "Inner packets that were sent.",
         "bytes-out" => "Their octets.",
         Report::DISAGREED => "Packets that redundant stacks made of one differently: an alarm.",
-        // How trusted paths ended (levee-tps).
+        name => {
+            let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
+            reason.map_or("", |reason| reason.meaning())
+        }
+    }
+}
+
+/// How a trusted path ended, by levee-tps's word for it; what else sessiond counts says so itself.
+fn of_a_trusted_path(name: &str) -> &'static str {
+    match name {
         "closed" => "Trusted paths that a workstation closed.",
         "lost" => "Trusted paths that ended without being closed: a workstation that stopped or was cut off.",
         "idle" => "Trusted paths on which nothing was asked for too long.",
@@ -59,10 +71,7 @@ fn meaning(name: &str) -> &'static str {
         "too_many_up" => "Connections to the trusted path beyond those that may be at once.",
         "accept" => "Connections to the trusted path that could not be taken.",
         "revocation_list" => "Times that the revocation list could not be read.",
-        name => {
-            let reason = DropReason::ALL.iter().find(|reason| reason.name() == name);
-            reason.map_or("", |reason| reason.meaning())
-        }
+        _ => "",
     }
 }
 
@@ -83,10 +92,12 @@ mod tests {
                 continue;
             }
             for word in line.split('"').skip(1).step_by(2) {
-                assert!(!meaning(word).is_empty(), "{word}: {line}");
+                assert!(!of_a_trusted_path(word).is_empty(), "{word}: {line}");
                 found += 1;
             }
         }
         assert!(found > 20, "{found}");
+        // A vault has one of the same name.
+        assert_eq!(of_a_vault("malformed"), DropReason::Malformed.meaning());
     }
 }

@@ -250,8 +250,8 @@ const TRIALS: &[Trial] = &[
         root: false,
         needed: false,
         try_it: tables::watches,
-        remedy: "set fs.epoll.max_user_watches to 65536 (sysctl), or more where a service has more connections: by as many a label holds up a processor, \
-                 200,000 did for 80 ms",
+        remedy: "set fs.epoll.max_user_watches to 65536 (sysctl), or more where a service has more connections: a label that had 200,000 held up a \
+                 processor for 80 ms",
     },
     Trial { what: "nft", root: false, needed: true, try_it: || program("nft"), remedy: "install nftables" },
     Trial {

@@ -524,7 +524,7 @@ fn curve(text: &str) -> Result<Curve, String> {
 
 /// Whether a private key is encrypted.
 fn encrypted(path: &Path) -> bool {
-    std::fs::read(path).is_ok_and(|text| text.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"))
+    std::fs::read(path).is_ok_and(|text| crate::enrol::pki::is_encrypted(&text))
 }
 
 /// The PIN of a token of this name.

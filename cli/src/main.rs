@@ -103,9 +103,11 @@ fn main() -> ExitCode {
     };
     manner.set();
     // These have passwords and private keys in their memory.
-    if matches!(command, Command::User(_) | Command::Enrol(_) | Command::Init(_) | Command::Up(_))
-        && let Err(e) = levee_sys::sandbox::forbid_dumps()
-    {
+    let holds = matches!(
+        command,
+        Command::User(_) | Command::Enrol(_) | Command::Init(_) | Command::Up(_) | Command::Reload(_)
+    );
+    if holds && let Err(e) = levee_sys::sandbox::forbid_dumps() {
         return output::fail(e);
     }
     match command {

@@ -224,7 +224,7 @@ fn passphrase(file: Option<&Path>, keys: &Path) -> Result<Option<Zeroizing<Vec<u
     }
     let encrypted = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension == "key")
-            && fs::read(path).is_ok_and(|text| text.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----"))
+            && fs::read(path).is_ok_and(|text| crate::enrol::pki::is_encrypted(&text))
     };
     let files = fs::read_dir(keys).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
     let Some(key) = files.into_iter().find(encrypted) else { return Ok(None) };

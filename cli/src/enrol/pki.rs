@@ -205,6 +205,11 @@ pub fn ppk_id(text: &str) -> Option<PpkId> {
     PpkId::new(text.lines().next()?.strip_prefix(PPK_ID)?.trim()).ok()
 }
 
+/// Whether a private key is encrypted.
+pub fn is_encrypted(pem: &[u8]) -> bool {
+    pem.starts_with(b"-----BEGIN ENCRYPTED PRIVATE KEY-----")
+}
+
 /// Whether a PPK is encrypted.
 pub fn is_encrypted_ppk(text: &str) -> bool {
     text.contains("-----BEGIN ENCRYPTED PRESHARED KEY-----")

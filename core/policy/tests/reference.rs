@@ -1,6 +1,7 @@
 //! The reference of the site file says what is so.
 
 use levee_policy::Site;
+use levee_policy::site::Need;
 use levee_policy::site::reference::{Key, SECTIONS, Section};
 
 /// One level, so that a site is shown in one way. A sound site with something in every table that a default can stand in; `[[service]]` last.
@@ -105,4 +106,13 @@ fn the_ends_of_what_a_value_may_be_are_taken_and_what_is_beyond_is_not() {
         tried += 1;
     }
     assert!(tried >= 12, "{tried}");
+}
+
+/// Every word that `needs` takes is among those that it is said to take, and no other.
+#[test]
+fn what_a_service_may_need_is_listed_whole() {
+    let service = SECTIONS.iter().find(|section| section.head == "[[service]]").unwrap();
+    let form = service.keys.iter().find(|key| key.name == "needs").unwrap().form;
+    let listed: Vec<&str> = form.split('"').skip(1).step_by(2).collect();
+    assert_eq!(listed, Need::ALL.map(Need::as_str));
 }

@@ -160,20 +160,29 @@ pub fn destroy_connections(net: BorrowedFd<'_>, local: std::net::SocketAddr) -> 
     Ok(destroyed)
 }
 
-/// How many connections wait in the namespace `net` for a program to accept them. The kernel looks at who listens, and not at connections,
-/// however many there are.
+/// Who listens at more places is not counted any further.
+const LISTENERS: usize = 16_384;
+
+/// How many connections wait in the namespace `net` for a program to accept them; `None` where somebody listens at more places than are
+/// counted. The kernel looks at who listens, and not at connections, however many there are.
 ///
 /// # Errors
 /// The kernel's.
-pub fn waiting(net: BorrowedFd<'_>) -> Result<u64> {
-    let socket = open(net)?;
+pub fn waiting(net: BorrowedFd<'_>) -> Result<Option<u64>> {
+    waiting_at(net, LISTENERS)
+}
+
+fn waiting_at(net: BorrowedFd<'_>, most: usize) -> Result<Option<u64>> {
     let mut all = 0;
-    for (family, sequence) in [(AF_INET, 1), (AF_INET6, 2)] {
+    for family in [AF_INET, AF_INET6] {
         let wanted = Wanted { family, protocol: IPPROTO_TCP, states: StateFlags::LISTEN, address: None };
-        let listening = listed(&socket, wanted, usize::MAX, sequence).step(LIST)?;
+        let listening = listed(&open(net)?, wanted, most.saturating_add(1), 1).step(LIST)?;
+        if listening.len() > most {
+            return Ok(None);
+        }
         all += listening.iter().map(|one| u64::from(one.recv_queue)).sum::<u64>();
     }
-    Ok(all)
+    Ok(Some(all))
 }
 
 fn open(net: BorrowedFd<'_>) -> Result<Socket> {
@@ -329,5 +338,24 @@ impl NetlinkSerializable for Destroy {
 
     fn serialize(&self, buffer: &mut [u8]) {
         self.0.emit(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsFd;
+
+    /// (Root.)
+    #[test]
+    fn who_listens_at_more_places_than_are_counted_is_told_from_who_has_nobody_waiting() {
+        let net = ns::new_net().unwrap();
+        net::Net::in_ns(net.as_fd()).unwrap().set_up("lo").unwrap();
+        let listen = || (0..300).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect::<Vec<_>>();
+        let all = ns::in_net(net.as_fd(), listen).unwrap();
+        assert_eq!(waiting_at(net.as_fd(), 300).unwrap(), Some(0));
+        assert_eq!(waiting_at(net.as_fd(), 299).unwrap(), None);
+        drop(all);
     }
 }

@@ -105,7 +105,7 @@ fn destroying_an_address_cuts_its_connections_and_no_others() {
 fn connections_that_nobody_has_accepted_are_counted_also_when_who_made_them_has_gone() {
     let net = ns::new_net().unwrap();
     Net::in_ns(net.as_fd()).unwrap().set_up("lo").unwrap();
-    let waiting = || sockdiag::waiting(net.as_fd()).unwrap();
+    let waiting = || sockdiag::waiting(net.as_fd()).unwrap().unwrap();
     assert_eq!(waiting(), 0, "nobody listens");
     let listen = |at: &'static str| ns::in_net(net.as_fd(), || TcpListener::bind(at)).unwrap().unwrap();
     let connect = |to: &'static str| ns::in_net(net.as_fd(), || TcpStream::connect(to)).unwrap().unwrap();

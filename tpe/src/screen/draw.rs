@@ -3,7 +3,6 @@
 use super::banner::{Banner, wrapped};
 use super::parser::{Colour, Look, Span};
 use super::{Form, Pane};
-use levee_ipc::steers;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -160,9 +159,11 @@ pub fn pane(frame: &mut Frame<'_>, area: Rect, pane: &Pane) {
     }
 }
 
-/// What a program may have in its own rows: besides, what joins letters of several scripts or keeps them apart.
+/// What a program may have in its own rows: no control character, and none that turns the direction of writing. What is not seen stays, since it
+/// has the width there that the parser counted.
 fn is_in_a_pane(character: char) -> bool {
-    !steers(character) || matches!(character, '\u{200c}' | '\u{200d}')
+    !character.is_control()
+        && !matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}')
 }
 
 fn style(look: Look) -> Style {

@@ -406,7 +406,7 @@ pub(super) const SERVICE: Section = Section {
         ),
         may(
             "needs",
-            "a list of \"async-io\", \"corked-sends\", \"locks\", \"message-queues\", \"netlink\", \"own-sandbox\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\"",
+            "a list of \"async-io\", \"corked-sends\", \"locks\", \"message-queues\", \"netlink\", \"own-sandbox\", \"pidfd\", \"proc\", \"shared-futex\", \"sysv-ipc\", \"terminals\"",
             "[]",
             "Groups of system calls that it has beyond what every service has. Some leak to other labels whose services have them too: \
              conf/seccomp/service.toml says how much.",

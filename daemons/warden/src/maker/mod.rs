@@ -119,7 +119,8 @@ fn spawn(program: Program<'_>) -> Result<(Child, OwnedFd)> {
     program.stdio[2] = Some(says.as_fd());
     program.identity = Some((Uid::from_raw(UID), Gid::from_raw(UID)));
     program.new_namespaces = Program::ISOLATED;
-    // What they read may be made to have them take memory: they go before labels that are larger.
+    // What they read may be made to have them take memory: the kernel then ends the largest of them and of labels' programs, and not
+    // the smaller.
     program.gives_way = true;
     // Not the warden's own.
     program.limits.push((Resource::Nofile, DESCRIPTORS));
@@ -163,6 +164,15 @@ mod tests {
         leaving.take(maker);
         assert_eq!(ready(&mut waits), 0);
         assert!(leaving.are_gone());
+    }
+
+    #[test]
+    fn the_kernel_ends_one_as_soon_as_labels_programs() {
+        let mut program = Program::new("/bin/sh");
+        program.args.extend(["-c", "cat /proc/self/oom_score_adj >&2; exit 1"].map(Into::into));
+        let own = fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+        let more = (own.trim().parse::<i32>().unwrap() + 500).min(1_000);
+        assert_eq!(Maker::run(program, Duration::from_secs(9)), Err(more.to_string()));
     }
 
     #[test]

@@ -61,12 +61,14 @@ impl Server {
         let labels = self.labels.iter().map(|(name, label)| (label.network(), Whose::Label(name.clone())));
         let partitions = self.partitions.iter().enumerate();
         let partitions = partitions.filter_map(|(at, one)| Some((one.network()?, Whose::Partition(at))));
-        // Who cannot be asked now is asked at the next turn.
-        let waiting = |network: &Network| sockdiag::waiting(network.ns()).unwrap_or(0);
+        // Who cannot be asked now is asked at the next turn; who listens at too many places to be counted hides nothing behind them.
+        let waiting =
+            |network: &Network| sockdiag::waiting(network.ns()).map_or(0, |all| all.unwrap_or(u64::MAX));
         let all = labels.chain(partitions).map(|(network, whose)| (waiting(network), whose));
         let most = all.max_by_key(|(waits, _)| *waits);
         let Some((waits, whose)) = most.filter(|(waits, _)| *waits >= MOST) else { return };
         self.unaccepted.due = Instant::now() + GIVES_BACK;
+        let waits = if waits == u64::MAX { "uncounted".to_owned() } else { waits.to_string() };
         let how =
             format!("{waits} connections waited there that nobody accepted, in memory that no limit counts");
         match whose {
