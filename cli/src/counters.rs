@@ -97,7 +97,18 @@ mod tests {
             }
         }
         assert!(found > 20, "{found}");
-        // A vault has one of the same name.
-        assert_eq!(of_a_vault("malformed"), DropReason::Malformed.meaning());
+    }
+
+    #[test]
+    fn what_a_vault_counts_is_not_what_a_trusted_path_is_counted_for_by_the_same_name() {
+        let mut status = crate::status::tests::status();
+        status.counters = vec![("malformed".to_owned(), 1)];
+        status.vaults[0].1.counters = vec![("malformed".to_owned(), 2)];
+        let means = |of: &str| {
+            let rows = rows(&status).into_iter();
+            rows.filter(|row| row[0].starts_with(of)).map(|row| row[3].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(means("sessiond"), [of_a_trusted_path("malformed")]);
+        assert_eq!(means("vault"), [DropReason::Malformed.meaning()]);
     }
 }
